@@ -1,4 +1,4 @@
-"""Three toy methods that stress the core as the three papers do."""
+"""Two toy methods that stress the core as the papers do."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fedvine.core import tree
 from fedvine.core.expect import Array, Number, Tensor
 from fedvine.core.method import Field, Method, Server, on_client
-from fedvine.core.query import Query
 from fedvine.core.rng import hashed_uniform, key, torch_rng
 from fedvine.nn.embedding import EmbeddingTable
 
@@ -123,86 +121,6 @@ class Exchange(Method):
     def closeness(self, client, weight, pairs):
         a, b = (self.features(p) @ weight for p in pairs)
         return -((a - b) ** 2).sum(1)
-
-
-class Endpoints(Method):
-    """Like POWER: models stay at home, uploads in a stage's first and last round only, a server
-    that trains, and a matrix of scores over all past stages."""
-
-    name: ClassVar[str] = "toy_endpoints"
-    rounds: int = Field(3, description="rounds a stage")
-
-    @classmethod
-    def tiny(cls):
-        return cls()
-
-    def start(self, world):
-        net = torch.nn.utils.skip_init(torch.nn.Linear, 4, 1)
-        with torch.no_grad():
-            net.weight.zero_(), net.bias.zero_()
-        server = Server(net=net, steps=0)
-        server.optimiser = torch.optim.Adam(net.parameters(), lr=0.1)
-        return server
-
-    def setup(self, client):
-        client.net = torch.nn.utils.skip_init(torch.nn.Linear, 4, 1)
-        with torch.no_grad():
-            client.net.weight.zero_(), client.net.bias.zero_()
-        client.optimiser = torch.optim.Adam(client.net.parameters(), lr=0.05)
-
-    def inputs(self, src, dst):
-        return torch.from_numpy(np.stack([np.sin(src), np.cos(dst), np.sin(dst),
-                                          np.cos(src - dst)], 1).astype(np.float32))
-
-    @on_client
-    def train(self, client, first, last):
-        draw = client.rng("noise")
-        src, dst = np.asarray(client.stage.src), np.asarray(client.stage.dst)
-        if len(src):
-            other = draw.integers(0, dst.max() + 1, len(dst))
-            x = torch.cat([self.inputs(src, dst), self.inputs(src, other)])
-            y = torch.cat([torch.ones(len(src), 1), torch.zeros(len(src), 1)])
-            client.optimiser.zero_grad()
-            torch.nn.functional.binary_cross_entropy_with_logits(client.net(x), y).backward()
-            client.optimiser.step()
-        if first or last:
-            return {"model": client.net.state_dict(), "size": len(src)}
-        return None
-
-    @on_client
-    def load(self, client, model):
-        client.net.load_state_dict(model)
-
-    def round(self, server, clients, at):
-        ends = at.first or at.last
-        sent = clients.call(self.train, at.first, at.last, expect={
-            "model": server.net.state_dict(), "size": Number(0, whole=True)} if ends else None)
-        if ends:
-            sizes = [s["size"] + 1 for s in sent]
-            target = tree.mean([s["model"] for s in sent], sizes)
-            for _ in range(3):  # the server trains towards the mean, with its own optimiser
-                server.optimiser.zero_grad()
-                sum(((p - target[n]) ** 2).sum() for n, p in
-                    server.net.named_parameters()).backward()
-                server.optimiser.step()
-            server.steps = server.steps + 1
-        if at.last:
-            clients.call(self.load, server.net.state_dict())
-
-    @on_client
-    def predict(self, client, queries):
-        with torch.no_grad():
-            return client.net(self.inputs(queries.src, queries.dst))[:, 0]
-
-    def answer(self, server, clients, at):
-        return clients.call(self.predict)
-
-    def score(self, server, clients, at):
-        matrix = {}
-        for stage in range(at.t + 1):
-            with clients.querying(Query("stage", stage)):
-                matrix[stage] = dict(self.answer(server, clients, at).items())
-        return matrix
 
 
 class Fifo(Method):

@@ -54,8 +54,21 @@ def _case(method: Method) -> tuple[Any, Any]:
             tiny_case(_stream(method)))
 
 
-def _run(method: Method, case: tuple[Any, Any] | None = None, engine: Any = LocalClients,
-         **options: Any) -> Run:
+def run_small(method: Method, case: tuple[Any, Any] | None = None, engine: Any = LocalClients,
+              **options: Any) -> Run:
+    """Prepare a run of ``method`` on the small data, as the checks have it.
+
+    Args:
+        method: Constants with which a run takes a second, such as ``tiny()``.
+        case: A split and its plan; else those of :func:`fedvine.tasks.tiny.tiny_case` or of
+            ``tiny_graphs``, by the method's task.
+        engine: The class of the engine.
+        options: What :func:`fedvine.experiments.run.run` takes besides. Noise is drawn from a fixed
+            key, unless ``fresh`` is given.
+
+    Returns:
+        The run, of which nothing is carried out yet.
+    """
     parts, plan = case or _case(method)
     options.setdefault("fresh", seeded(7))      # noise comes from the system else
     return run(method, parts, plan, seed=7, protocol=of(method).tiny(), engine=engine, **options)
@@ -93,7 +106,7 @@ class _Plain:
 @functools.lru_cache(maxsize=32)
 def _kept(asked: _Asked) -> _Plain:
     log: list[dict[str, Any]] = []
-    made = _run(asked.method, engine=bad_replies.Recording,
+    made = run_small(asked.method, engine=bad_replies.Recording,
                 on_round=lambda at, clients: log.extend(clients.log))
     assert isinstance(made.clients, bad_replies.Recording)
     return _Plain(_outcome(made), tuple(s.found for s in made.stages), tuple(log),
@@ -127,14 +140,14 @@ def _sane(made: Run, rule: str) -> None:
 
 def check_engines_agree(method: Method) -> None:
     """Check that calls delivered twice, sent as bytes, with caches dropped, give the same bytes."""
-    _same(_undisturbed(method), _outcome(_run(method, engine=MockClients, twice=True,
+    _same(_undisturbed(method), _outcome(run_small(method, engine=MockClients, twice=True,
                                               forget=True)), "redelivery and dropped cache")
 
 
 def check_killed_in_a_round(method: Method) -> None:
     """Check that a client killed between two calls of a round, and restored, changes nothing."""
     kills = [(t, r, c) for t, r, c in ((1, 0, 1), (1, 1, 1), (1, 1, 2), (2, 2, 1), (2, 2, 2))]
-    _same(_undisturbed(method), _outcome(_run(method, engine=MockClients, kill=kills)),
+    _same(_undisturbed(method), _outcome(run_small(method, engine=MockClients, kill=kills)),
           "client killed in a round")
 
 
@@ -158,13 +171,13 @@ def check_resume(method: Method) -> None:
                     raise _Killed
 
             try:
-                _run(method, out=out, save_every=0.0, on_round=stop).finish()
+                run_small(method, out=out, save_every=0.0, on_round=stop).finish()
             except _Killed:
                 killed.append(place)
         assert killed == places, f"of the rounds {places} only {killed} were met after resuming"
-        resumed = _run(method, out=out, save_every=1e9)
+        resumed = run_small(method, out=out, save_every=1e9)
         _same(whole, _outcome(resumed), f"killed after the rounds {places} and resumed each time")
-        again = _run(method, out=out)
+        again = run_small(method, out=out)
         assert again.summary is not None and again.scores == resumed.scores, (
             "a finished run must answer at once")
 
@@ -190,7 +203,7 @@ def check_no_future_leak(method: Method) -> None:
         else:
             early = tiny_case(parts.stream.before(plan.bounds[stages]))[0]
             short = plan.cut(stages)
-        cut = _run(method, (early, short)).finish().stages
+        cut = run_small(method, (early, short)).finish().stages
         for found, b in zip(whole, cut, strict=False):
             for stage in b.found:
                 assert found[stage] == b.found[stage], (
@@ -201,7 +214,7 @@ def check_client_order(method: Method) -> None:
     """Check that the order in which clients are listed does not matter."""
     parts, plan = _case(method)
     turned = type(parts)(dict(reversed(list(parts.parts.items()))), parts.stream, parts.by)
-    _same(_undisturbed(method), _outcome(_run(method, (turned, plan))), "order of clients")
+    _same(_undisturbed(method), _outcome(run_small(method, (turned, plan))), "order of clients")
 
 
 def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
@@ -227,20 +240,20 @@ def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
 def check_empty_single_idle_late(method: Method) -> None:
     """Check an empty client, a single one, one idle for some stages, and one that joins late."""
     parts, plan = _case(method)
-    _sane(_run(method, (_thinned(parts, plan, {"bob": ()}), plan)), "empty client")
-    _sane(_run(method, (parts.only(["bob"]), plan)), "single client")
-    _sane(_run(method, (_thinned(parts, plan, {"ada": (0, 3), "cyd": (2, 3)}), plan)),
+    _sane(run_small(method, (_thinned(parts, plan, {"bob": ()}), plan)), "empty client")
+    _sane(run_small(method, (parts.only(["bob"]), plan)), "single client")
+    _sane(run_small(method, (_thinned(parts, plan, {"ada": (0, 3), "cyd": (2, 3)}), plan)),
           "one idle client and one late one")
 
 
 def check_missing_replies(method: Method) -> None:
     """Check that a lost reply starts the attempt over, and that a client may miss some rounds."""
     first = 1 if method.rounds_at(1) else 0
-    lost = _run(method, engine=MockClients, lose={(1, first, 1): {"bob"}})
+    lost = run_small(method, engine=MockClients, lose={(1, first, 1): {"bob"}})
     _same(_undisturbed(method), _outcome(lost), "a lost reply")
     away = {(1, r): {"cyd"} for r in range(method.rounds_at(1) + 1)} | {(2, 0): {"cyd"}}
     later = (2, 1, 1) if method.rounds_at(2) else (3, 0, 1)     # the client is back by then
-    _sane(_run(method, engine=MockClients, quorum=0.5, lose={later: {"bob"}}, away=away),
+    _sane(run_small(method, engine=MockClients, quorum=0.5, lose={later: {"bob"}}, away=away),
           "a reply missing for good, and a client that was away")
 
 
@@ -251,7 +264,7 @@ def check_bad_replies(method: Method) -> None:
     met.
     """
     plain = _plain(method)
-    broken = list(bad_replies.check(method, _run, _outcome, plain.outcome, plain.calls))
+    broken = list(bad_replies.check(method, run_small, _outcome, plain.outcome, plain.calls))
     assert not broken, "bad replies: " + "; ".join(sorted(set(broken)))
 
 
@@ -292,7 +305,7 @@ def check_randomness_is_local(method: Method) -> None:
     torch.random.manual_seed(int(torch.randint(1 << 40, ()).item()))
     before = torch.random.get_rng_state()
     state = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
-    first = _outcome(_run(method))
+    first = _outcome(run_small(method))
     assert torch.equal(before, torch.random.get_rng_state()), "torch's global generator moved"
     assert (state == np.random.get_state()[1]).all(), "NumPy's global generator moved"  # type: ignore[index]  # noqa: NPY002
     _same(first, undisturbed, "another global seed")

@@ -154,12 +154,6 @@ def test_labels_are_those_of_the_opened_run_with_neighbours(app, runs):
     assert len(beside) <= 10 and {e["node"] for e in found["edges"]} == beside
 
 
-def test_names_that_begin_so(app):
-    assert answer(app, "/api/runs/0/names?client=ada&start=10")[:3] == ["100", "101", "102"]
-    assert answer(app, "/api/runs/0/names?client=ada&start=zz") == []
-    assert answer(app, "/api/runs/0/names?client=nobody&start=1") == []
-
-
 @pytest.mark.parametrize(("path", "status", "said"), [
     ("/api/runs/9", 404, "There is no run 9"), ("/api/runs/9/forecasts", 404, "no run 9"),
     ("/api/runs/0/forecasts?client=ada&user=nobody", 400, 'a user called "nobody"'),
@@ -172,14 +166,6 @@ def test_names_that_begin_so(app):
 def test_an_error_is_one_sentence(app, path, status, said):
     found = get(app, path)
     assert found[0] == status and said in found[2]["error"]
-
-
-def test_a_run_that_comes_later_is_listed_and_can_be_asked(runs, tmp_path):
-    app = application(runs[:1], more=lambda: [*runs[:1], *sorted(tmp_path.iterdir())])
-    assert len(answer(app, "/api/runs")["runs"]) == 1
-    shutil.copytree(runs[1], tmp_path / "later")
-    assert [row["folder"] for row in answer(app, "/api/runs")["runs"]] == ["plus", "later"]
-    assert answer(app, "/api/runs/1/forecasts?client=ada&user=100")["items"]
 
 
 def test_one_broken_folder_leaves_the_others(runs, tmp_path):

@@ -15,9 +15,6 @@ import browser as browsers
 
 pytestmark = pytest.mark.skipif(browsers.program() is None, reason="there is no Chromium here")
 PLOT = "document.querySelectorAll('figure svg path').length"
-ASK = "form.ask button[type=submit]"
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     made = browsers.Browser(tmp_path_factory.mktemp("profile"))
@@ -102,22 +99,6 @@ def test_a_question_by_keyboard_alone(browser, serve, folder):
     assert 'a user called "nobody"' in browser.value("document.body.innerText")
 
 
-def test_arrows_read_the_points_of_a_plot(browser, serve, folder):
-    browser.open(f"{serve(folder)}&run=0")
-    browser.until(f"{PLOT} > 12")
-    browser.value("document.querySelectorAll('figure svg[tabindex]')[1].focus()")
-    caption = ("document.activeElement.closest('figure').querySelector('figcaption').innerText")
-    legend = "document.activeElement.closest('figure').querySelector('.legend b').innerText"
-    assert browser.value(caption).startswith("newest: stage that was scored 4")
-    newest = browser.value(legend)
-    browser.key("ArrowLeft", 37)
-    browser.key("ArrowLeft", 37)
-    assert browser.value(caption).startswith("stage that was scored 3")
-    assert browser.value(legend) != newest
-    browser.key("Escape", 27)
-    assert browser.value(legend) == newest
-
-
 def test_the_label_of_a_node_and_the_matrix_of_tasks(browser, serve, folder):
     browser.open(f"{serve(folder)}&run=2")
     browser.until("document.querySelectorAll('figure svg rect').length >= 10")
@@ -183,18 +164,3 @@ def test_the_token_is_taken_from_the_address_and_leaves_it(browser, serve, folde
     assert "token" not in browser.value("location.href")
     browser.value("sessionStorage.clear()")
     browser.said.clear()            # the browser reports the answer 401
-
-
-def test_a_server_that_has_ended_is_said(browser, serve, folder):
-    process = subprocess.Popen([sys.executable, "-m", "fedvine", "app", str(folder), "--port", "0"],
-                               stdout=subprocess.PIPE, text=True)
-    try:
-        browser.open(process.stdout.readline().strip())
-        browser.until(f"{PLOT} > 12")
-        process.terminate()
-        assert process.wait(300) == 0       # although the browser holds a connection open
-        browser.until("document.getElementById('pulse').innerText.includes('does not answer')")
-    finally:
-        process.kill()
-        process.communicate()
-        browser.said.clear()

@@ -9,12 +9,11 @@ import sys
 import urllib.error
 import urllib.request
 from importlib.util import find_spec
-from pathlib import Path
 
 import asked
 import pytest
 
-from fedvine.app.serving import runs_in, serve
+from fedvine.app.serving import serve
 from fedvine.core.errors import FedvineError
 
 installed = pytest.mark.skipif(find_spec("uvicorn") is None or find_spec("starlette") is None,
@@ -118,15 +117,6 @@ def test_a_port_that_is_taken_is_one_sentence(folder):
     finally:
         first.terminate()
         first.communicate(timeout=300)
-
-
-def test_folders_of_runs(folder, tmp_path):
-    one, two = folder / "one", folder / "two"
-    assert runs_in([folder]) == [one, two]
-    assert runs_in([two, folder]) == [two, one]
-    for wrong in (tmp_path, tmp_path / "none", Path(__file__)):
-        with pytest.raises(FedvineError, match="is not a run folder and has none in it"):
-            runs_in([wrong])
 
 
 def test_without_the_extra_it_is_said_how_to_install_it(folder, monkeypatch):

@@ -69,25 +69,6 @@ def test_calls_add_up_to_the_summary_also_where_the_log_was_summed(tmp_path):
     assert moved["from clients"] == sorted(moved["from clients"])
 
 
-def test_missed_calls_and_reasons_are_counted_by_client():
-    calls = Calls()
-    line = {"t": 0, "r": 1, "down": 1, "up": 2, "seconds": 0.5}
-    calls.add([{**line, "missing": ["bob"], "refused": {"bob": "it is text"}},
-               {**line, "missing": {"bob": 3, "cyd": 1}, "refused": {"bob": 2}}])
-    assert calls.missed == {"bob": 4, "cyd": 1}
-    assert calls.refused == {"bob": "it is text"}
-
-
-def test_many_rounds_keep_their_last_point_and_their_slowest_one():
-    calls = Calls()
-    calls.add({"t": 0, "r": r, "down": 1, "up": 0, "seconds": 9.0 if r == 777 else 0.1,
-               "missing": []} for r in range(5000))
-    bytes_, seconds = calls.plots()
-    assert len(bytes_.series[0][1]) <= 400
-    assert bytes_.series[0][2][-1] == pytest.approx(5000 / 1e6)
-    assert max(seconds.series[0][2]) == 9.0
-
-
 def test_a_run_is_watched_from_its_first_stage_to_its_end(tmp_path):
     made = asked.links(tmp_path / "run", "popularity")
     seen = Watched(tmp_path / "run")

@@ -70,16 +70,6 @@ def test_where_a_file_is_wanted_the_shell_is_left_to_name_files(monkeypatch, cap
     assert offered(monkeypatch, capsys, "fedvine run ./my") == []
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_are_answered_in_their_own_way(monkeypatch, capsys, shell):
-    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "fedvine run popul")
-    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
-    monkeypatch.setenv(completion.ASKED, f"complete_{shell}")
-    with pytest.raises(SystemExit):
-        cli.main([])
-    assert "popularity" in capsys.readouterr().out
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_by_the_printed_script(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:

@@ -53,12 +53,6 @@ def test_the_table_holds_every_client_and_the_mean_as_the_summary_has_them(place
     assert [lines[1 + 3 * i].split()[0] for i in range(4)] == ["ada", "bob", "cyd", "mean"]
 
 
-def test_a_score_that_there_is_not_is_a_dash(place):
-    made = runs(place)
-    del made["edgebank"].scores["test"]["client"]["bob"]["auc_new"]
-    assert shown(demo.table(made)).splitlines()[6].split()[:2] == ["edgebank", "-"]
-
-
 @pytest.mark.slow
 def test_the_plot_has_a_line_for_each_method_and_is_the_same_when_the_runs_are_opened_again(
         place, tmp_path):

@@ -1,9 +1,9 @@
-"""The three toys under the contract suite, and the suite against methods that break rules."""
+"""The toys under the contract suite, and the suite against methods that break rules."""
 
 import numpy as np
 import pytest
 import torch
-from toys import Endpoints, Exchange, Fifo
+from toys import Exchange, Fifo
 
 from fedvine import testing
 from fedvine.core.method import Field, on_client
@@ -11,7 +11,7 @@ from fedvine.core.method import Field, on_client
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("toy", [Exchange, Endpoints, Fifo], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("toy", [Exchange, Fifo], ids=lambda t: t.__name__)
 def test_toys_keep_the_contract(toy, check):
     check(toy.tiny())
 
@@ -110,7 +110,7 @@ def test_clients_of_the_exchange_see_the_rows_that_one_machine_computes():
             seen.update({int(n): z for n, z in zip(nodes, Z.detach(), strict=True)})
             return super().gradient(client, others)
 
-    made = testing._run(Spy(rounds=1))
+    made = testing.run_small(Spy(rounds=1))
     before = made.method.start(made.clients.world).model
     whole = Whole()
     for stage in made:
@@ -124,15 +124,11 @@ def test_clients_of_the_exchange_see_the_rows_that_one_machine_computes():
             break
 
 
-def test_the_matrix_of_scores_covers_all_past_stages():
-    made = testing._run(Endpoints()).finish()
-    assert [sorted(s.found) for s in made.stages] == [list(range(t + 1)) for t in range(4)]
-
-
 def test_a_client_that_was_away_gets_its_arrivals_when_it_is_back():
     from fedvine.engines.faults import MockClients
     away = {(1, r): {"cyd"} for r in range(3)} | {(2, 0): {"cyd"}}
-    made = testing._run(Fifo(capacity=10_000), engine=MockClients, quorum=0.5, away=away).finish()
+    made = testing.run_small(Fifo(capacity=10_000), engine=MockClients, quorum=0.5,
+                             away=away).finish()
     part = testing.tiny_case()[0].parts["cyd"]
     edges = made.clients.workers["cyd"].client.edges
     assert (edges == np.stack([part.src, part.dst], 1)).all()
@@ -142,7 +138,7 @@ def test_a_quorum_that_is_never_reached_ends_in_one_sentence():
     from fedvine.engines.faults import MockClients
     away = {(1, 1): {"cyd"}}
     with pytest.raises(ValueError, match=r"cyd did not answer touched .stage 1, round 1. in 3"):
-        testing._run(Fifo(), engine=MockClients, away=away).finish()
+        testing.run_small(Fifo(), engine=MockClients, away=away).finish()
 
 
 def test_only_client_functions_of_the_method_can_be_called():
@@ -151,7 +147,7 @@ def test_only_client_functions_of_the_method_can_be_called():
             clients.call(self.rounds_at, 1)
 
     with pytest.raises(ValueError, match="mark it with @on_client"):
-        testing._run(Wrong()).finish()
+        testing.run_small(Wrong()).finish()
 
 
 def test_a_call_without_expect_names_the_line_to_add():
@@ -165,7 +161,7 @@ def test_a_call_without_expect_names_the_line_to_add():
 
     with pytest.raises(ValueError, match=r"Silent.count .* add expect=Number\(whole=True\) to "
                                          r"clients.call\(self.count"):
-        testing._run(Silent()).finish()
+        testing.run_small(Silent()).finish()
 
 
 def test_queries_exist_only_while_scoring():
@@ -174,7 +170,7 @@ def test_queries_exist_only_while_scoring():
             clients.call(self.wanted, expect={})
 
     with pytest.raises(ValueError, match="only while the library scores"):
-        testing._run(Early()).finish()
+        testing.run_small(Early()).finish()
 
 
 def test_a_client_error_names_the_client_and_the_place():
@@ -186,4 +182,4 @@ def test_a_client_error_names_the_client_and_the_place():
             return super().touched(client)
 
     with pytest.raises(ValueError, match=r'client "bob" failed in touched .stage 0, round 1.'):
-        testing._run(Fails()).finish()
+        testing.run_small(Fails()).finish()

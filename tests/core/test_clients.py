@@ -49,7 +49,7 @@ class Letters(Method):
 
 def received(folder, method):
     """What the log of a run says of each call of ``receive``, in order."""
-    testing._run(method, out=folder).finish()
+    testing.run_small(method, out=folder).finish()
     return [line for line in run_folder.read_lines(folder, "messages.jsonl")
             if line["function"] == "receive"]
 
@@ -69,7 +69,7 @@ def test_a_quorum_is_rounded_up_to_whole_clients(quorum, enough):
     """Of three clients: with as many answers as that the run goes on, with one fewer it stops."""
     for answering in range(4):
         away = {(1, 1): testing.NAMES[answering:]}
-        made = testing._run(Letters(), engine=MockClients, quorum=quorum, away=away)
+        made = testing.run_small(Letters(), engine=MockClients, quorum=quorum, away=away)
         if answering >= enough:
             assert made.finish().summary["stages"] == 4
         else:
@@ -90,7 +90,7 @@ def test_missed_arrivals_are_sent_once_and_then_no_more():
             return super().exchange(noted())
 
     away = {(1, r): {"cyd"} for r in range(3)} | {(2, 0): {"cyd"}}
-    testing._run(Fifo(), engine=Counting, quorum=0.5, away=away).finish()
+    testing.run_small(Fifo(), engine=Counting, quorum=0.5, away=away).finish()
     with_more = [(name, place, missed) for name, place, missed in letters if missed]
     # While it is away every call brings what it missed; once it has answered, none does.
     assert {name for name, _, _ in with_more} == {"cyd"}
@@ -116,6 +116,6 @@ def test_all_missed_arrivals_are_heard_in_their_order():
             heard[client.name].append(what)
 
     away = {(t, r): {"cyd"} for t in (1, 2) for r in range(3)}
-    testing._run(Twice(), engine=MockClients, quorum=0.5, away=away).finish()
+    testing.run_small(Twice(), engine=MockClients, quorum=0.5, away=away).finish()
     assert heard["cyd"] == heard["ada"] == [
         word for t in range(4) for word in ("edges", f"stage {t}")]

@@ -57,7 +57,7 @@ def test_another_word_is_refused_with_the_three_that_there_are():
 @pytest.mark.parametrize("kind", [FedLink, FedAvg])
 def test_on_a_machine_without_a_gpu_auto_and_cpu_leave_the_same_bytes(kind, monkeypatch):
     monkeypatch.setattr(device, "has_gpu", lambda: False)
-    first, second = (testing._outcome(testing._run(placed(kind.tiny(), where)))
+    first, second = (testing._outcome(testing.run_small(placed(kind.tiny(), where)))
                      for where in ("auto", "cpu"))
     assert first == second
 

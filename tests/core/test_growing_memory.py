@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fedvine.core import registry
-from fedvine.core.growth import enlarged
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
@@ -79,15 +78,6 @@ def test_what_was_learned_stays_and_the_way_does_not_matter(name):
         method.step(ada, 1)                                 # it learns on
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_world_that_did_not_grow_changes_nothing(name):
-    method, server, ada = trained(name)
-    before = state(server), state(ada)
-    method.grow(server, method.start(world(2)))
-    method.grow(ada, client(method, 2))
-    assert (state(server), state(ada)) == before
-
-
 def test_a_head_of_a_class_does_not_depend_on_the_others():
     net = registry.method("fedavg").tiny()
     whole = net.start(world(5)).model
@@ -96,10 +86,3 @@ def test_a_head_of_a_class_does_not_depend_on_the_others():
     for key in ("second.weight", "second.source", "second.target"):
         assert torch.equal(whole[key], turned[key].flip(-1))
         assert len(whole[key].unique()) == whole[key].numel()
-
-
-def test_a_list_of_arrays_of_unequal_lengths_stays():
-    kept = [np.arange(2), np.arange(3)]
-    found = enlarged({"seen": kept, "y": np.ones(2)}, {"seen": [], "y": np.zeros(3)})
-    assert found["seen"] is kept
-    assert found["y"].tolist() == [1, 1, 0]

@@ -1,6 +1,5 @@
 """A ledger is one: for two jobs at once, where it was cut, for a kit from a backup."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -178,9 +177,3 @@ def test_a_counter_is_whole_whenever_it_was_killed(tmp_path, torn):
     counter.file.write_bytes(b"y" * 512)
     with pytest.raises(FedvineError, match="is damaged"):
         counter.read()
-
-
-def test_a_row_holds_what_it_says(kit):
-    release(kit.open(), 0)
-    row = json.loads(lines(kit)[0])
-    assert {*row} == {"release", "content", "key", "rho", "chain"} and len(row["chain"]) == 32

@@ -47,8 +47,8 @@ FAULTS = {
                          ids=["hop_ral", "power", "power_plus", "class_means"])
 def test_the_server_has_the_sums_of_a_run_without_faults(method, fault):
     """Once: not twice where the answer came and the call after it did not."""
-    whole = testing._run(method).finish()
-    found = testing._run(method, engine=MockClients, quorum=0.5, **fault).finish()
+    whole = testing.run_small(method).finish()
+    found = testing.run_small(method, engine=MockClients, quorum=0.5, **fault).finish()
     expected = sums_of(whole.server)
     for name, value in sums_of(found.server).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-4, err_msg=name)
@@ -58,14 +58,14 @@ def test_the_server_has_the_sums_of_a_run_without_faults(method, fault):
 def test_an_answer_that_is_late_in_the_last_task_is_not_lost():
     """The sums of a site that was late when the last task began are there at the task's end."""
     last = {(3, 0, c): {"bob"} for c in (1, 2)}
-    whole = testing._run(PLUS).finish()
-    found = testing._run(PLUS, engine=MockClients, quorum=0.5, lose=last).finish()
+    whole = testing.run_small(PLUS).finish()
+    found = testing.run_small(PLUS, engine=MockClients, quorum=0.5, lose=last).finish()
     for name, value in sums_of(found.server).items():
         np.testing.assert_allclose(value, sums_of(whole.server)[name], rtol=1e-4, atol=1e-4)
 
 
 def test_nothing_is_kept_where_every_answer_must_come():
-    made: Any = testing._run(PLUS).finish()
+    made: Any = testing.run_small(PLUS).finish()
     for worker in made.clients.workers.values():
         assert "kept_uploads" not in vars(worker.client)
     assert not made.clients._lost
@@ -76,7 +76,7 @@ def test_nothing_is_kept_where_every_answer_must_come():
                          ids=str)
 def test_hidden_sums_are_not_sent_again(more):
     """A sum of an earlier task's classes would be that of the late client alone."""
-    made: Any = testing._run(changed(PLUS, **more), quorum=0.6).finish()
+    made: Any = testing.run_small(changed(PLUS, **more), quorum=0.6).finish()
     for worker in made.clients.workers.values():
         assert "kept_uploads" not in vars(worker.client)
 

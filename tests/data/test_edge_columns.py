@@ -227,10 +227,9 @@ def scores(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [TWO_ROUNDS, *(
-    {"name": name, "rounds": 2} for name in ("fedlink", "stfl", "dgcolearn"))],
-    ids=lambda method: method["name"])
-@pytest.mark.parametrize("bipartite", [True, False], ids=["two kinds", "one kind"])
+@pytest.mark.parametrize(("method", "bipartite"), [
+    (TWO_ROUNDS, True), ({"name": "fedlink", "rounds": 2}, False),
+    ({"name": "dgcolearn", "rounds": 2}, True)], ids=str)
 def test_nights_give_the_scores_of_one_run(bipartite, method):
     data = {} if bipartite else {"bipartite": False}
     for many in (47, 58, 90, 120):

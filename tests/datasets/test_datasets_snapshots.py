@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
-import http.server
 import io
 import shutil
 import tarfile
-import threading
 import zipfile
 from collections import Counter
 from datetime import UTC, datetime
@@ -40,26 +37,12 @@ def _nobody_answers(monkeypatch):
 
 
 @pytest.fixture
-def served(tmp_path, monkeypatch):
+def served(site, monkeypatch):
     """A folder that is served in place of the public addresses."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args, **_) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
+    folder, address = site
     for module in (Uci, BitcoinOtc, As733):
-        name = module.URL.rsplit("/", 1)[-1]
-        monkeypatch.setattr(module, "URL", f"http://127.0.0.1:{server.server_port}/{name}")
-    monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    yield folder
-    server.shutdown()
-    thread.join()
-    server.server_close()
+        monkeypatch.setattr(module, "URL", f"{address}/{module.URL.rsplit('/', 1)[-1]}")
+    return folder
 
 
 def copied(data: Path, place: str, to: Path) -> Path:
@@ -198,31 +181,6 @@ def test_replaying_gives_every_snapshot(rows):
 def test_snapshots_without_an_edge_are_refused():
     with pytest.raises(FedvineError, match="toy has no edges in any snapshot"):
         snapshots.events("toy", [(0, np.empty((0, 2), int))])
-
-
-# -- autonomous systems ------------------------------------------------------------------------
-@pytest.mark.slow
-def test_as733_last_days(data, tmp_path):
-    file = copied(data, "temporal/as-733/as733_last22.csv.gz", tmp_path)
-    stream = As733.load(tmp_path)
-    assert (stream.name, len(stream), stream.num_src) == ("as733-last22", 16_119, 6_507)
-    assert stream.deleted is not None and int(stream.deleted.sum()) == 1_112
-    assert stream.t.dtype == np.int64
-    found, days = replayed(stream), snapshots_of(file)
-    assert len(days) == 22 and [day % 86400 for day in found] == [0] * 22
-    for (day, edges), i in zip(found.items(), range(22), strict=True):
-        assert edges == pairs(days[i])
-        assert day == int(datetime(1999, 12, 12, tzinfo=UTC).timestamp()) + i * 86400
-    last = list(found.values())
-    assert (len(last[0]), len(last[21])) == (3_132, 12_572 + 1_323)
-    assert sum(a == b for a, b in last[21]) == 1_323
-    assert [int((stream.t == day).sum()) for day in list(found)[-2:]] == [2_782, 6_872]
-    # The last two days are SNAP's own files.
-    for name, day in (("as20000101", 20), ("as20000102", 21)):
-        lines = unpacked(copied(data, f"temporal/as-733/{name}.txt.gz", tmp_path))
-        whole = pairs(tuple(map(int, line.split())) for line in lines if line[:1] != "#")
-        assert {(a, b) for a, b in whole if a != b or day == 21} == last[day]
-    assert len(stream.by_time(As733.STAGES)) == 22        # a stage a day
 
 
 def daily(rows, header: bool = True) -> bytes:

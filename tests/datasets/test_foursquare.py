@@ -1,4 +1,4 @@
-"""Check-ins in both of their forms."""
+"""Check-ins in both of their forms, and those of four cities."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.stream import EventStream
-from fedvine.datasets.foursquare import COUNTRIES, Foursquare
+from fedvine.datasets.foursquare import COUNTRIES, FourCities, Foursquare
 
 
 @pytest.fixture(autouse=True)
@@ -39,16 +40,6 @@ def rows(stream: EventStream) -> list[tuple]:
     return [(stream.src_ids[s], stream.dst_ids[d], t, stream.categories["country"][c])
             for s, d, t, c in zip(stream.src.tolist(), stream.dst.tolist(), stream.t.tolist(),
                                   stream.codes["country"].tolist(), strict=True)]
-
-
-@pytest.mark.slow
-def test_both_forms_are_equal(real):
-    text, parquet = Foursquare.load(real / "text"), Foursquare.load(real / "parquet")
-    assert text.name == parquet.name == "foursquare-tist2015-part"
-    for column in ("src", "dst", "t"):
-        assert np.array_equal(getattr(text, column), getattr(parquet, column))
-    assert np.array_equal(text.codes["country"], parquet.codes["country"])
-    assert text.categories == parquet.categories and rows(text) == rows(parquet)
 
 
 @pytest.mark.slow
@@ -80,21 +71,6 @@ def test_other_countries(real):
         Foursquare.load(real / "parquet", countries=("Brazil",))
 
 
-def test_stages_have_something_to_validate_on(real):
-    plan = Foursquare.load(real / "parquet").by_time(Foursquare.STAGES)
-    assert (len(plan), plan.val, plan.test) == (11, 9, 10)
-
-
-def test_the_whole_data_has_its_own_name(tmp_path):
-    """FedGraph's files know the offset to local time."""
-    for country in COUNTRIES:
-        (tmp_path / f"data_{country}.txt").write_text(
-            f"7\t4b\"{country}\tTue Apr 03 18:00:06 +0000 2012\t-240\n")
-    stream = Foursquare.load(tmp_path)
-    assert stream.name == "foursquare-tist2015"
-    assert rows(stream)[0] == ("7", '4b"BR', 1333476006, "BR")
-
-
 def test_what_is_missing_or_broken(tmp_path, monkeypatch):
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
     with pytest.raises(FedvineError, match=r"FEDVINE_DATA, which is unset.*github.com/FedGraph"):
@@ -108,3 +84,44 @@ def test_what_is_missing_or_broken(tmp_path, monkeypatch):
     (tmp_path / "data_US.txt").write_text("7\tv\n")
     with pytest.raises(FedvineError, match=r"line 1 of .* has 2 cells"):
         Foursquare.load(tmp_path, countries=["US"])
+
+
+FILE = "foursquare_www2019_4cities.parquet"
+ROWS = {"user_id": [7, 7, 9, 7], "venue_id": ["US1", "US1", "BR1", "BR2"],
+        "timestamp": [3600, 3600, 3600, 7200], "country": ["US", "US", "BR", "BR"],
+        "category_id": [1, 1, 2, 3], "hour_of_week": [1, 1, 1, 2],
+        "approx_week": [False, False, False, True]}
+
+
+def write(folder: Path, **columns: list) -> Path:
+    pq.write_table(pa.table({**ROWS, **columns}), folder / FILE)
+    return folder
+
+
+def test_rows_become_edges(tmp_path):
+    stream = FourCities.load(write(tmp_path))
+    country = stream.categories["country"]
+    assert [(stream.src_ids[s], stream.dst_ids[d], t, country[c]) for s, d, t, c in zip(
+        stream.src, stream.dst, stream.t.tolist(), stream.codes["country"], strict=True)] == [
+        ("7", "US1", 3600, "US"), ("7", "US1", 3600, "US"), ("9", "BR1", 3600, "BR"),
+        ("7", "BR2", 7200, "BR")]
+    parts = stream.split(**FourCities.SPLIT)
+    assert {name: len(part) for name, part in parts.parts.items()} == {"BR": 2, "US": 2}
+    assert parts.report()["shared_user_places"] == 2        # user 7 has travelled
+
+
+def test_what_of_four_cities_is_missing_or_broken(tmp_path, monkeypatch):
+    monkeypatch.delenv("FEDVINE_DATA", raising=False)
+    with pytest.raises(FedvineError, match=r"FEDVINE_DATA, which is unset; make it from"):
+        FourCities.load()
+    with pytest.raises(FedvineError, match=rf"{FILE} was not found in .*LBSN2Vec"):
+        FourCities.load(tmp_path)
+    (tmp_path / FILE).write_bytes(b"user_id,venue_id\n")
+    with pytest.raises(FedvineError, match=f"{FILE} is not a readable Parquet file"):
+        FourCities.load(tmp_path)
+    pq.write_table(pa.table({k: v for k, v in ROWS.items() if k != "country"}), tmp_path / FILE)
+    with pytest.raises(FedvineError, match=f'{FILE} has no column "country"'):
+        FourCities.load(tmp_path)
+    write(tmp_path, venue_id=["US1", None, "BR1", "BR2"])
+    with pytest.raises(FedvineError, match=FILE):
+        FourCities.load(tmp_path)

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
-from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
 from fedvine.datasets import generated
 
@@ -89,32 +87,6 @@ def test_like_a_stream(monkeypatch):
     longer = generated.load(like="that", edges=60_000, fresh=0.1)
     assert longer.num_src == 1500
     assert generated.measured(longer, 20)["fresh"] == pytest.approx(0.1, abs=0.001)
-
-
-def test_like_messages_among_students(data, monkeypatch):
-    monkeypatch.setenv("FEDVINE_DATA", str(data))
-    want = generated.measured(load("uci"), 20)
-    found = generated.measured(generated.load(like="uci"), 20)
-    for name, near in (("exponent", 0.4), ("burst", 0.04), ("fresh", 0.001)):
-        assert found[name] == pytest.approx(want[name], abs=near)
-
-
-def test_burstiness_of_poisson_even_and_crowded_events():
-    draw = rng("burst")
-    assert generated.burstiness(draw.integers(0, 50, 20_000)) == pytest.approx(0, abs=0.03)
-    assert generated.burstiness(draw.integers(0, 4000, 40_000)) == pytest.approx(0, abs=0.06)
-    assert generated.burstiness(np.tile(np.arange(9), 100)) < -0.9
-    crowded = np.concatenate([np.repeat(draw.permutation(100), 30) for _ in range(3)])
-    assert generated.burstiness(crowded) > 0.6
-    assert generated.burstiness(np.arange(9)) == 0
-
-
-def test_the_exponent_of_draws_from_a_power_law():
-    for wanted in (2.2, 3.0):
-        tail = (1 - rng("law", wanted).random(30_000)) ** (-1 / (wanted - 1))
-        degree = np.floor(4.5 * tail + 0.5)
-        assert generated.exponent(degree.astype(int)) == pytest.approx(wanted, abs=0.12)
-    assert generated.exponent(np.full(100, 7)) == 6.0
 
 
 def test_deletions_are_not_counted_and_a_stream_of_two_kinds_is_measured():

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-import warnings
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from layouts import REAL, dataset, listing, raw, same
 from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from fedvine.core import registry
 from fedvine.data.graph import Graph
@@ -52,10 +48,6 @@ def rows(graph: Graph) -> csr_matrix:
     return graph.x
 
 
-def adjacency(graph: Graph) -> csr_matrix:
-    return csr_matrix((np.ones(graph.edges.shape[1]), graph.edges), (len(graph), len(graph)))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_on_the_shelf(name):
     module = dataset(name)
@@ -63,10 +55,6 @@ def test_on_the_shelf(name):
     assert module.SPLIT["by"] == "louvain" and 3 <= module.SPLIT["k"] <= 10
     assert isinstance(module.STAGES, int) and sum(module.SHARES) == pytest.approx(1)
     assert module.__doc__.split("\n")[0].endswith(".") and "Source: " in module.__doc__
-
-
-def test_helpers_are_not():
-    assert not [name for name in registry.names("datasets") if name.startswith("_")]
 
 
 @pytest.mark.slow
@@ -89,90 +77,6 @@ def test_a_second_load_only_opens(graph, data, copies, monkeypatch):
     assert same(module.load(folder), graph)
     monkeypatch.setattr(LabelledGraph, "_made", lambda *_: pytest.fail("made again"))
     assert same(module.load(folder), graph)
-
-
-@real("cora", "citeseer")
-def test_entries_of_the_citations(graph, data, copies):
-    """The published 5,429 and 4,732 count entries, and the words are those of the file."""
-    folder = raw(graph.name, data, copies)
-
-    def part(what: str):
-        with warnings.catch_warnings():     # an old SciPy wrote it
-            warnings.simplefilter("ignore")
-            return pickle.loads((folder / f"ind.{graph.name}.{what}").read_bytes(),
-                                encoding="latin1")
-
-    entries = Counter(tuple(sorted((a, b))) for a, near in part("graph").items() for b in near)
-    loops = sum(n for (a, b), n in entries.items() if a == b)
-    assert (sum(entries.values()), loops) == {
-        "cora": (2 * 5_429, 0), "citeseer": (2 * 4_732, 2 * 124)}[graph.name]
-    assert sorted(e for e in entries if e[0] != e[1]) == list(map(tuple, graph.edges.T.tolist()))
-    words, topics = part("allx"), part("ally")
-    assert np.array_equal(rows(graph)[:words.shape[0]].toarray(), words.toarray())
-    assert np.array_equal(graph.y[:len(topics)], topics.argmax(1))
-
-
-@real("citeseer")
-def test_papers_without_words(graph, data, copies):
-    """They are the gaps of the file's list, and PyTorch Geometric makes them class 0."""
-    listed = np.loadtxt(raw("citeseer", data, copies) / "ind.citeseer.test.index", np.int64)
-    gaps = np.setdiff1d(np.arange(listed.min(), listed.max()), listed)
-    assert np.array_equal(np.flatnonzero(np.diff(rows(graph).indptr) == 0), gaps)
-    assert len(gaps) == 15 and not graph.y[gaps].any() and np.isin(gaps, graph.edges).all()
-
-
-@real("computers")
-def test_the_largest_component(graph):
-    _, of = connected_components(adjacency(graph), directed=False)
-    largest = np.flatnonzero(of == np.bincount(of).argmax())
-    assert (len(largest), graph.induced(largest).edges.shape[1]) == (13_381, 245_778)
-
-
-@pytest.mark.slow
-@real("physics")
-def test_physics_hangs_together(graph):
-    assert connected_components(adjacency(graph), directed=False)[0] == 1
-
-
-@pytest.mark.slow
-@real("squirrel")
-def test_lines_of_squirrel(graph, data, copies):
-    folder = raw("squirrel", data, copies)
-    links = np.loadtxt(folder / "out1_graph_edges.txt", np.int64, skiprows=1)
-    assert len(links) == 217_073 and int((links[:, 0] != links[:, 1]).sum()) == 216_933
-    pairs = np.unique(np.sort(links[links[:, 0] != links[:, 1]], axis=1), axis=0)
-    assert np.array_equal(pairs, graph.edges.T)
-    with open(folder / "out1_node_feature_label.txt") as lines:
-        for i, line in enumerate(lines):
-            if i % 200 == 1:
-                node, words, label = line.split("\t")
-                assert graph.y[int(node)] == int(label)
-                assert rows(graph)[int(node)].toarray()[0].tolist() == list(
-                    map(float, words.split(",")))
-    assert int((np.diff(rows(graph).indptr) == 0).sum()) == 165
-
-
-@real("squirrel_filtered", "ud_ewt", "wordnet")
-def test_substitutes(graph, data, copies):
-    """Arrays of the file, entry for entry, and the size of the classes that the docstring gives."""
-    folder = raw(graph.name, data, copies)
-    sizes = np.bincount(graph.y)
-    if graph.name == "wordnet":
-        z = np.load(folder / "wordnet30_synsets.npz")
-        assert np.array_equal(rows(graph).indices, z["attr_indices"])
-        both = adjacency(graph)
-        assert np.array_equal((both + both.T).indptr, z["adj_indptr"])
-        assert np.array_equal(graph.y, z["labels"]) and graph.classes[14] == z["class_names"][14]
-        assert (sizes.min(), sizes.max()) == (42, 14_435)
-        assert int((np.diff(rows(graph).indptr) == 0).sum()) == 15_931
-        return
-    z = np.load(next(folder.glob(f"{graph.name}*s.npz" if graph.name == "ud_ewt" else
-                                 "squirrel_filtered.npz")))
-    x = graph.x.toarray() if isinstance(graph.x, csr_matrix) else graph.x
-    assert np.array_equal(x, z["node_features"]) and np.array_equal(graph.y, z["node_labels"])
-    assert sorted(sorted(e) for e in z["edges"].tolist()) == graph.edges.T.tolist()
-    if graph.name == "ud_ewt":
-        assert "nsubj" in graph.classes and sizes.min() == 381
 
 
 @real("citeseer")

@@ -1,15 +1,11 @@
-"""Files of labelled graphs that are missing, broken, of a known layout or downloaded."""
+"""Files of labelled graphs that are missing, broken, of a known layout or downloaded; digits."""
 
 from __future__ import annotations
 
-import functools
 import gzip
-import http.server
 import pickle
 import shutil
-import threading
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +24,7 @@ from layouts import (
 )
 
 from fedvine.core.errors import FedvineError
-from fedvine.datasets.labelled import OgbnArxiv
+from fedvine.datasets.labelled import Digits, OgbnArxiv
 
 
 @pytest.mark.parametrize(("name", "file"), [
@@ -42,14 +38,6 @@ def test_a_folder_without_them(name, file, tmp_path):
             dataset(name).load(folder)
         assert all(word in str(error.value) for word in file.split(", "))
         assert str(error.value).endswith(".") and "\n" not in str(error.value)
-
-
-def test_one_file_of_several(tmp_path):
-    (tmp_path / "raw").mkdir()
-    for file in ("adj_full.npz", "feats.npy", "role.json"):
-        (tmp_path / "raw" / file).touch()
-    with pytest.raises(FedvineError, match=r"holds no class_map\.json; flickr needs it, from"):
-        dataset("flickr").load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["wordnet", "ud_ewt"])
@@ -148,27 +136,6 @@ def test_ogbn_arxiv(tmp_path):
         OgbnArxiv.load(tmp_path)
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
-    """A folder, and the address under which it is served."""
-    monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "served"
-    folder.mkdir()
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield folder, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 def test_downloaded_once(site, tmp_path, monkeypatch):
     from torch_geometric.datasets import HeterophilousGraphDataset
     folder, address = site
@@ -220,15 +187,6 @@ def test_arxiv_is_unpacked(site, tmp_path, monkeypatch):
     assert same(OgbnArxiv.load(), OgbnArxiv.load(tmp_path))
 
 
-def test_planetoid_over_the_network(data, site, monkeypatch):
-    from torch_geometric.datasets import Planetoid
-    folder, address = site
-    for file in raw("citeseer", data, folder).iterdir():
-        file.rename(folder / file.name)
-    monkeypatch.setattr(Planetoid, "url", address)
-    assert len(dataset("citeseer").load()) == 3_327
-
-
 def test_squirrel_filtered_over_the_network(data, site, monkeypatch):
     folder, address = site
     kind = dataset("squirrel_filtered")
@@ -239,3 +197,32 @@ def test_squirrel_filtered_over_the_network(data, site, monkeypatch):
         kind.load()
     shutil.copy(raw("squirrel_filtered", data, folder) / "squirrel_filtered.npz", served)
     assert len(kind.load()) == 2_223
+
+
+@pytest.mark.slow
+def test_digits():
+    graph = Digits.load()
+    assert (len(graph), graph.edges.shape[1], graph.features) == (1_797, 6_309, 64)
+    assert graph.classes == tuple("0123456789") and np.bincount(graph.y).min() == 174
+    x = np.asarray(graph.x)
+    assert x.dtype == np.float32 and (x.min(), x.max()) == (0, 1)
+    assert np.array_equal(x * 16, np.round(x * 16))
+    shades = (x * 16).astype(np.int64)
+    edges = set(map(tuple, graph.edges.T.tolist()))
+    near = {}
+    for node in range(0, len(graph), 6):
+        far = ((shades - shades[node]) ** 2).sum(1).tolist()
+        near[node] = sorted((d, i) for i, d in enumerate(far) if i != node)[:5]
+        assert all((min(i, node), max(i, node)) in edges for _, i in near[node])
+    for a, b in edges:
+        if a in near and b in near:
+            assert b in [i for _, i in near[a]] or a in [i for _, i in near[b]]
+    degree = np.bincount(graph.edges.reshape(-1))
+    assert degree.min() == 5
+    agree = graph.y[graph.edges[0]] == graph.y[graph.edges[1]]
+    assert agree.mean() > 0.95
+
+
+def test_digits_have_no_folder(tmp_path):
+    with pytest.raises(FedvineError, match="leave out the folder"):
+        Digits.load(tmp_path)

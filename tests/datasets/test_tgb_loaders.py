@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-
 import numpy as np
 import pytest
 
@@ -29,12 +27,6 @@ def test_coin(tmp_path):
     assert stream.weight is not None
     assert stream.weight.tolist() == pytest.approx([np.log2(800), 1, 0])
     assert TgblCoin.load(tmp_path).t.tolist() == stream.t.tolist()
-
-
-def test_coin_packed_and_of_the_first_version(tmp_path):
-    (tmp_path / "tgbl-coin_edgelist.csv.gz").write_bytes(gzip.compress(
-        COIN.replace("time,", "day,").encode()))
-    assert len(TgblCoin.load(tmp_path)) == 3
 
 
 def test_reddit(tmp_path):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
-import http.server
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -25,27 +22,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(wikipedia, "URL", "http://127.0.0.1:9/wikipedia.csv")   # nobody answers
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder that is served in place of the public address."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    monkeypatch.setattr(wikipedia, "URL", f"http://127.0.0.1:{server.server_port}/wikipedia.csv")
-    monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    yield folder
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -81,31 +57,6 @@ def test_the_real_file(tmp_path):
     assert len(stream.by_time(wikipedia.STAGES)) == 10
     # Without a folder the file below FEDVINE_DATA is the one that is read.
     assert wikipedia.load().t.tolist() == stream.t.tolist()
-
-
-def test_downloaded_once_and_checked_ever_after(served, cache):
-    (served / "wikipedia.csv").write_text(TEXT)
-    assert len(wikipedia.load()) == 3
-    (served / "wikipedia.csv").unlink()
-    assert len(wikipedia.load()) == 3
-    here = cache / "downloads" / "wikipedia.csv"
-    here.write_text(TEXT + "9,9,99.0,0,0.0,0.0\n")
-    with pytest.raises(FedvineError, match="is not the file that was downloaded first"):
-        wikipedia.load()
-    here.unlink()
-    (served / "wikipedia.csv").write_text(TEXT + "9,9,99.0,0,0.0,0.0\n")
-    with pytest.raises(FedvineError, match="is not the file that was downloaded first"):
-        wikipedia.load()
-    assert not here.exists()
-    (served / "wikipedia.csv").write_text(TEXT)
-    assert len(wikipedia.load()) == 3
-
-
-def test_offline(cache, monkeypatch):
-    monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    with pytest.raises(FedvineError, match=r"could not be downloaded .* put wikipedia.csv below"):
-        wikipedia.load()
-    assert [file for file in cache.rglob("*") if file.is_file()] == []
 
 
 def test_another_file_of_that_name(tmp_path):

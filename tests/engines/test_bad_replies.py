@@ -14,11 +14,6 @@ from fedvine.core.query import Query
 from fedvine.engines.bad_replies import JudgedMixin, Recording, every_kind
 from fedvine.engines.remote import RemoteClients
 
-METHODS = [name for name in sorted(registry.names("methods"))
-           if registry.method(name).task == "link" and not registry.method(name).server_holds_graph]
-
-QUICK = ("fedlink", "popularity")       # the others run with scripts/test --all
-
 
 class Spoilt(Federation):
     """Sites whose replies to calls are made bad on their way, one a round."""
@@ -44,10 +39,10 @@ class Spoilt(Federation):
 
 
 @pytest.mark.parametrize("name", [
-    n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
+    "fedlink", "popularity", pytest.param("fedlink_plus", marks=pytest.mark.slow)])
 def test_a_bad_reply_of_a_site_counts_as_missing_and_the_log_says_why(tmp_path, name):
     method = registry.method(name).tiny()
-    calls = testing._run(method, engine=Recording).finish().clients.calls
+    calls = testing.run_small(method, engine=Recording).finish().clients.calls
     spoiler, left, turn = every_kind(sorted(calls)), -1, 0
     while spoiler.left() != left:
         left, turn = spoiler.left(), turn + 1

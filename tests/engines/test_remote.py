@@ -1,7 +1,6 @@
 """Sites behind bytes give, byte for byte, what one process gives; and they refuse the rest."""
 
 import json
-import shutil
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -104,7 +103,7 @@ class Federation:
 def reference(method):
     split, _ = testing.tiny_case()
     plan = by_time(split.stream, 1000.0, val=0.25, test=0.25)
-    return testing._run(method, (split, plan)).finish()
+    return testing.run_small(method, (split, plan)).finish()
 
 
 def scores(made):
@@ -154,7 +153,7 @@ def test_an_engine_that_loses_a_letter_is_found_out():
             yield from list(super().exchange(outgoing))[1:]
 
     with pytest.raises(ValueError, match="shorter"):
-        testing._run(EdgeBank.tiny(), engine=Loses, quorum=0.5).finish()
+        testing.run_small(EdgeBank.tiny(), engine=Loses, quorum=0.5).finish()
 
 
 class Killed(Exception):
@@ -162,7 +161,7 @@ class Killed(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [(1, 1), (2, 0), (3, 2)])
+@pytest.mark.parametrize("place", [(2, 0), (3, 2)])
 def test_everything_dies_and_goes_on_from_the_last_common_save(tmp_path, place):
     method = FedLink.tiny()
     federation = Federation(tmp_path, method)
@@ -200,15 +199,14 @@ def stopped(federation, place=(2, 0)):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", [{}, {"rounds": 3}], ids=["again", "another method"])
-def test_two_runs_of_one_name_share_no_memory(tmp_path, other):
+def test_two_runs_of_one_name_share_no_memory(tmp_path):
     """One stops, another one of the same name goes on to its end, the first one is resumed."""
     method = FedLink.tiny()
     federation = Federation(tmp_path, method)
     stopped(federation)
     for name in list(federation.sites):
         federation.start(name)
-    federation.number, federation.method = "2", method.model_copy(update=other)
+    federation.number, federation.method = "2", method.model_copy(update={"rounds": 3})
     assert scores(federation.run().finish()) == scores(reference(federation.method))
     for name in list(federation.sites):
         federation.start(name)
@@ -216,15 +214,6 @@ def test_two_runs_of_one_name_share_no_memory(tmp_path, other):
     made = federation.run()
     assert made._restore() > (0, 0)                          # from its save, not from the start
     assert scores(made.finish()) == scores(reference(method))
-
-
-@pytest.mark.slow
-def test_another_experiment_finds_no_memory_of_this_one(tmp_path):
-    federation = Federation(tmp_path, FedLink.tiny())
-    stopped(federation)
-    assert federation.sites["ada"].checkpoints()
-    federation.method = federation.method.model_copy(update={"rounds": 3})
-    assert federation.run().clients.checkpoints() == set()
 
 
 @pytest.mark.slow
@@ -308,22 +297,6 @@ def test_a_message_naming_another_function_is_refused(tmp_path, function):
         federation.sites["ada"].account.lines())[-1]["why"]
 
 
-@pytest.mark.slow
-def test_common_are_the_moments_that_enough_sites_have(tmp_path):
-    federation = Federation(tmp_path, FedLink.tiny())
-    stopped(federation)
-    saves = federation.sites["bob"].saves
-    lost = sorted(p.name for p in saves.iterdir() if p.is_dir())[-1]
-    shutil.rmtree(saves / lost)
-    run = federation.run()
-    others = federation.sites["ada"].checkpoints()
-    assert lost in others and run.clients.checkpoints() == {*others} - {lost}
-    run.clients.quorum = 0.6                                         # two of three
-    assert run.clients.checkpoints() == {*others}
-    shutil.rmtree(federation.sites["cyd"].saves / lost)
-    assert run.clients.checkpoints() == {*others} - {lost}
-
-
 def replaced(federation, do, answer):
     """Bob answers ``do`` with ``answer``, a message or an error's text."""
     deliver = federation.deliver
@@ -359,7 +332,7 @@ def test_whatever_a_site_answers_counts_as_missing(tmp_path, do):
     """Bob answers one kind of request with anything but what was asked for; the others go on."""
     federation = Federation(tmp_path, EdgeBank.tiny(), quorum=0.6)
     original = federation.deliver
-    for number, answer in enumerate(BAD[REQUESTS.index(do) % 3::3]):     # a third of them each
+    for number, answer in enumerate(BAD[REQUESTS.index(do) % 4::4]):     # a quarter of them each
         federation.number, federation.deliver = f"{number + 2}", original
         replaced(federation, do, answer)
         made = federation.run().finish()
@@ -423,17 +396,17 @@ def test_seconds_that_a_site_claims_are_no_more_than_those_that_passed(tmp_path)
     assert made.clients.traffic["ada"]["seconds"] < 1e6
 
 
-class Unheard(EdgeBank):
-    """Answers for a task that no federation carries."""
-
-    task = "unheard"
-
-
 class UnheardTask(type(testing.PROTOCOL)):
     """Links, under a name that is not known elsewhere."""
 
     task: Literal["unheard"] = "unheard"
     federated: ClassVar[bool] = False
+
+
+class Unheard(EdgeBank):
+    """Answers for a task that no federation carries."""
+
+    task = "unheard"
 
 
 def test_what_a_federation_cannot_carry_is_refused_before_anything_starts(
@@ -470,7 +443,7 @@ def test_garbage_is_answered_with_one_sentence(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("bad", [-np.inf, np.nan])
 def test_an_upload_that_is_not_finite_is_refused(tmp_path, monkeypatch, bad):
     """Bob's rows of one round; the run goes on without him there, and its model stays finite."""
     train = FedLink.train

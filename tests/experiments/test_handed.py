@@ -14,8 +14,6 @@ import shop
 import fedvine
 from fedvine.cli import main as cli
 from fedvine.core.errors import FedvineError
-from fedvine.data.io.source import files_of_query
-from fedvine.experiments.experiment import Experiment
 from fedvine.federation.launch import read_order
 
 COLUMNS = ["--src", "user", "--dst", "item", "--time", "at", "--client", "town"]
@@ -169,14 +167,3 @@ def test_a_dry_run_opens_no_data_of_the_experiment(mine, tmp_path):
     assert read_order(file, tmp_path / "out", opened=False).data is None
     with pytest.raises(FedvineError, match="names data outside of its folder"):
         read_order(file, tmp_path / "out")
-
-
-def test_files_of_a_query_are_those_that_it_would_read(mine):
-    assert files_of_query(f"WITH a AS (SELECT * FROM '{mine}') SELECT * FROM a") == [str(mine)]
-
-
-def test_the_experiments_here_are_run_without_a_question(mine):
-    from fedvine.experiments.command import from_command
-    root = Path(__file__).parents[2] / "experiments"
-    for file in root.rglob("*.toml"):
-        assert isinstance(from_command(str(file), {}, [])[0], Experiment)

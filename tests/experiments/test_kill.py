@@ -29,14 +29,12 @@ def whole(tmp_path_factory):
     return folder / "run"
 
 
-# After a line of a log that no save knows of; between a save's files and its name; between a save
-# and the next stage; after the last save, before the summary.
+# After a line of a log that no save knows of; between a save's files and its name; after the last
+# save, before the summary.
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [
     "fedvine.experiments.run_folder:RunFolder.append 4",
-    "fedvine.experiments.run_folder:_write_save 5",
-    "fedvine.experiments.run_folder:RunFolder.save 3", "fedvine.experiments.run:Run._save 5",
-    "fedvine.experiments.run_folder:_write_save 1"])
+    "fedvine.experiments.run_folder:_write_save 5", "fedvine.experiments.run:Run._save 5"])
 def test_a_run_that_is_killed_comes_to_the_same_scores(tmp_path, monkeypatch, whole, place):
     (tmp_path / "good.csv").write_text(GOOD)
     monkeypatch.chdir(tmp_path)

@@ -12,11 +12,11 @@ import pytest
 from engines import small_kits
 
 from fedvine.core.errors import FedvineError
-from fedvine.federation import confine, launch, site_door, site_flare, site_line, vault
+from fedvine.federation import confine, launch, site_door, site_flare, site_line
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.order import SiteFile
 from fedvine.federation.site_door import Door
-from fedvine.federation.site_line import BUSY, JOB, NOTE, Line, read_note
+from fedvine.federation.site_line import BUSY, JOB, NOTE, Line
 
 needs_landlock = pytest.mark.skipif(not confine.abi(), reason="the kernel has no Landlock")
 ATTEMPTS = """
@@ -109,16 +109,6 @@ def test_flares_folder_has_the_kits_settings_anew_at_every_start(kit):
     assert (place / "local" / "resources.json").read_text() == "{}"
     assert not (place / "local" / "more.json").exists() and not (place / "tmp" / "left").exists()
     assert (place / "log.txt").read_text() == "kept"
-
-
-def test_the_inner_port_is_free_and_none_that_a_hub_may_have_been_given(monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setattr(site_flare, "PORTS", range(port, port + 1))
-        drawn = iter([0, 0])
-        monkeypatch.setattr(site_flare.secrets, "randbelow", lambda count: next(drawn))
-        with pytest.raises(StopIteration):      # it is never given
-            site_flare.inner_port()
 
 
 def test_a_link_in_place_of_flares_folders_is_not_followed(kit, tmp_path):
@@ -256,26 +246,3 @@ def test_a_job_has_a_process_of_its_own_and_a_second_one_is_refused(kit, door):
     assert third.receive()[1] not in (session[1], b"")
     third.close()
     door.job.wait(60)
-
-
-def test_a_sites_memory_is_one_jobs(tmp_path):
-    with vault.locked(tmp_path / "memory"), pytest.raises(FedvineError, match="Another job is at"
-                                                          ), vault.locked(tmp_path / "memory"):
-        pass
-    with vault.locked(tmp_path / "memory"):
-        pass
-
-
-def test_a_frame_is_whole_or_none():
-    ours, other = socket.socketpair()
-    line = Line(other)
-    ours.sendall(b"D" + (5).to_bytes(8, "big") + b"12345")
-    assert line.receive() == (b"D", b"12345")
-    ours.sendall(b"D" + (1 << 60).to_bytes(8, "big"))
-    with pytest.raises(ValueError, match="a frame of"):
-        line.receive()
-    ours.sendall(b"D" + (5).to_bytes(8, "big") + b"12")
-    ours.close()
-    assert line.receive() is None
-    line.close()
-    assert read_note(json.dumps(["a" * 999, "b"]).encode()) == ("a" * 300, "b")

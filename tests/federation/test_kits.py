@@ -1,11 +1,7 @@
 """Kits, units, orders and the hub's gate, without a process."""
 
-import configparser
 import json
-import threading
 import zipfile
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,15 +19,13 @@ from nvflare.fuel.f3.streaming.stream_const import (
     StreamHeaderKey,
 )
 
-from fedvine import testing
 from fedvine.cli import main as cli
 from fedvine.cli.site import private
 from fedvine.core.errors import FedvineError
-from fedvine.engines.remote import Gone
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.federation import certificates, flare, kits, launch, roster
+from fedvine.federation import flare, kits, launch, roster
 from fedvine.federation.flare import Gate, checked
-from fedvine.federation.launch import join_unit, read_order, serve_unit
+from fedvine.federation.launch import join_unit
 from fedvine.federation.order import Order
 from fedvine.federation.supervisor import Supervisor
 
@@ -60,99 +54,6 @@ def test_no_site_asks_for_or_gets_a_certificate_under_such_a_name(tmp_path, name
         archive.writestr("request.json", json.dumps({"kind": "site", "name": name}))
     with pytest.raises(FedvineError, match=r"cannot be called|not the hub's"):
         kits.approve(hub, tmp_path / "x.request.zip")
-
-
-class Proxy:
-    """A site's process as FLARE shows it to the server; ``alives`` counts signs of life."""
-
-    def __init__(self, name, handle=lambda: b"answer", beat=lambda: None):
-        self.name, self._handle, self._beat, self.alives = name, handle, beat, 0
-
-    def __call__(self, timeout):
-        return self
-
-    def alive(self, letter):
-        self.alives += 1
-        if self.alives > 1:
-            self._beat()
-        return b"a session"
-
-    def handle(self, letter, seal):
-        return self._handle()
-
-
-def test_a_server_at_work_is_told_by_its_lock_and_given_time_to_answer(tmp_path, monkeypatch):
-    (tmp_path / "server" / "startup").mkdir(parents=True)
-    waited = []
-
-    def console(kit, user, patience):
-        waited.append(patience)
-        raise OSError("nobody answers")
-    monkeypatch.setattr(flare, "Console", console)
-    monkeypatch.setattr(certificates, "listed", lambda hub: [SimpleNamespace(name="ada")])
-    assert not launch.at_work(tmp_path / "server")
-    assert not certificates.withdraw(tmp_path, "ada")
-    with launch.alone(tmp_path / "server", "serve"):
-        assert launch.at_work(tmp_path / "server")
-        assert not certificates.withdraw(tmp_path, "ada")
-    assert not launch.at_work(tmp_path / "server")
-    assert waited == [5.0, certificates.BUSY] and kits.withdrawn(tmp_path) == {"ada"}
-
-
-def test_a_withdrawn_kit_is_dropped_within_a_call(tmp_path, monkeypatch):
-    """Before a call, while the answer is awaited, and when it has just come; the others stay."""
-    hub, slow, out = tmp_path / "hub", threading.Event(), set()
-    (tmp_path / "server").mkdir()
-
-    def withdraw(name):
-        out.add(name)
-        (tmp_path / "server" / kits.WITHDRAWN).write_text(json.dumps(
-            {"disabled_clients": sorted(out)}))
-
-    def beat():
-        if bob.alives == 2:
-            withdraw("bob")
-        else:
-            slow.set()
-
-    def works():
-        slow.wait(600)
-        return b"too late"
-
-    def answers():
-        withdraw("cyd")
-        return b"too late"
-
-    ada, bob, cyd, dan = (Proxy("ada"), Proxy("bob", works, beat), Proxy("cyd", answers),
-                          Proxy("dan"))
-    seen = []
-
-    def carry(folder, run, here, deliver, greet):
-        def asked(name):
-            try:
-                assert greet(name, 1.0) == b"a session"
-                seen.append((name, deliver(name, b"", b"", 1.0)))
-            except Gone as error:
-                seen.append((name, str(error)))
-
-        asked("ada")
-        withdraw("ada")
-        asked("ada")
-        asked("bob")
-        slow.set()
-        asked("bob")
-        asked("cyd")
-        asked("dan")
-
-    monkeypatch.setenv(flare.HUB, str(hub))
-    monkeypatch.setattr(flare, "carry", carry)
-    monkeypatch.setattr(flare, "read_order", lambda *_: Order(
-        out="", method={"name": "fedlink"}, silence=2.0))
-    monkeypatch.setattr(flare, "collab", SimpleNamespace(clients=[ada, bob, cyd, dan]))
-    flare.Hub("run").main()
-    assert seen == [("ada", b"answer"), ("ada", "ada was withdrawn"), ("bob", "bob was withdrawn"),
-                    ("bob", "bob was withdrawn"), ("cyd", "cyd was withdrawn"), ("dan", b"answer")]
-    assert bob.alives == 2          # after that nothing was asked of it
 
 
 def test_a_run_that_needs_a_withdrawn_site_says_so_at_once(tmp_path):
@@ -241,32 +142,6 @@ def test_the_gate_lets_sites_talk_to_the_server_alone(monkeypatch, origin, to, c
         assert refusal.get_header(MessageHeaderKey.RETURN_CODE) == "unauthenticated"
 
 
-def test_who_never_comes_is_not_waited_for_for_ever(tmp_path):
-    """With a full quorum it ends in a sentence; with a lower one it begins without him."""
-    supervisor = Supervisor(tmp_path, lambda text: None, patience=1.5)
-    supervisor.console = type("Console", (), {"clients": lambda self: {"ada", "bob"}})()
-    wanted = {"out": str(tmp_path / "run"), "method": {"name": "fedlink"},
-              "clients": list(testing.NAMES)}
-    with pytest.raises(FedvineError, match="Only ada, bob came; start the others"):
-        supervisor._gather(Order(**wanted), 3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedvine.federation.supervisor.GRACE", 0.2)
-        found = supervisor._gather(Order(**wanted, quorum=0.6), 3)
-    assert found == ({"ada", "bob"}, 2)
-
-
-def test_units_name_what_is_there(tmp_path):
-    for text in (join_unit(tmp_path, "fed"), serve_unit(tmp_path, "fed", tmp_path / "e.toml", 3,
-                                                        tmp_path / "runs" / "x")):
-        unit = configparser.ConfigParser(interpolation=None, strict=False)
-        unit.optionxform = str
-        unit.read_string(text)
-        assert "NoNewPrivileges" in unit["Service"] and "{" not in text
-        program = unit["Service"]["ExecStart"].split()[0]
-        assert Path(program).name == "fedvine" and unit["Service"]["User"] == "fed"
-        assert str(tmp_path) in unit["Service"]["ReadWritePaths"]
-
-
 def test_a_sites_unit_sees_no_home_and_writes_in_the_kit_and_its_counter(tmp_path, monkeypatch):
     kit = tmp_path / "jfk-kit"
     kit.mkdir()
@@ -299,16 +174,6 @@ def test_a_sites_unit_reads_its_table_and_sees_one_that_replaces_it(tmp_path, mo
 def test_a_run_is_a_plain_name(run):
     with pytest.raises(FedvineError, match="no name of a run"):
         checked(run)
-
-
-def test_an_order_is_validated(tmp_path):
-    file = tmp_path / "e.toml"
-    for text, match in (("method = 'fedlnk'", "did you mean"),
-                        ("method = 'fedlink'\nrounds = 3", "rounds"),
-                        ("[method]\nname='fedlink'\ncapacity=-1", "capacity"), ("x =", "cannot")):
-        file.write_text(text)
-        with pytest.raises(FedvineError, match=match):
-            read_order(file, tmp_path / "out")
 
 
 @pytest.mark.parametrize("user", ["fed\nExecStart=/bin/evil", "", "a b", "%h"])

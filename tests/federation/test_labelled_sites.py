@@ -10,7 +10,6 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.ledger import seeded
 from fedvine.core.message import dumps, pack
 from fedvine.core.replies import RoundAborted
-from fedvine.data.stream import EventStream
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.run import run
 from fedvine.federation.dashboard import waits
@@ -110,18 +109,6 @@ def test_features_that_differ_are_refused_before_anything_starts(tmp_path, chang
     with pytest.raises(FedvineError, match=sentence):
         federation.open()
     assert not (tmp_path / "run").exists()
-
-
-def test_other_tables_and_open_names_are_refused_by_the_site(tmp_path):
-    federation = Federation(tmp_path, QUICK, openly=False)
-    with pytest.raises(FedvineError, match="it gives keys of its classes alone"):
-        federation.open()
-    federation = Federation(tmp_path / "edges", QUICK)
-    ids = federation.tables["bob"].ids
-    edges = EventStream(np.zeros(3, np.int32), np.zeros(3, np.int32), np.arange(3), ids, ids)
-    federation.tables = dict.fromkeys(NAMES, edges)
-    with pytest.raises(FedvineError, match="its table has edges alone, and the run classif"):
-        federation.open()
 
 
 @pytest.mark.parametrize(("values", "sentence"), [
@@ -280,11 +267,3 @@ def test_a_model_is_fitted_once_more_where_the_order_says_so(tmp_path, live):
         other = at_home(tmp_path / "plain", name)
         assert mine["probability"].to_pylist() != other["probability"].to_pylist()
     assert federation.open()[0] is None if live else federation.finish()[0].scores == made.scores
-
-
-@pytest.mark.slow
-def test_counts_by_class_of_all_sites_are_summed(tmp_path):
-    made, _ = Federation(tmp_path, QUICK).finish()
-    one = one_process(QUICK)
-    assert made.scores["test"]["classes"] == one.scores["test"]["classes"]
-    assert made.summary["classes"] == one.summary["classes"] == list(whole().classes)

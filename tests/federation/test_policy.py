@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import tomllib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,9 +21,9 @@ from fedvine.core.message import Packed, loads, pack, unpack
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
 from fedvine.data.spec import Data
-from fedvine.engines.refusals import SENTENCES, Refusal, sentence
+from fedvine.engines.refusals import Refusal
 from fedvine.engines.remote import ask
-from fedvine.federation import account, site_news
+from fedvine.federation import account
 from fedvine.federation.account import Account
 from fedvine.federation.dashboard import Dashboard
 from fedvine.federation.order import Order, SiteFile
@@ -148,14 +147,6 @@ def test_curves_and_drift_over_few_edges_stay_too():
     assert shown["drift"] == {"edges": 100, "rivals": {"popularity": {"auc": 0.5}},
                               "new": {"pairs": 0.0, "users": 0.3, "items": 1.0}}
     testing.PROTOCOL.measured.check(shown, "it", {})
-
-
-def test_a_field_of_several_names_can_be_permitted():
-    policy = build(SiteFile, {"policy": {"methods": {"fedlink": {"share": [["model", "items"]]}}}},
-                   "site.toml").policy
-    policy.check(FedLink(share=("model", "items")))
-    with pytest.raises(FedvineError):
-        policy.check(FedLink())
 
 
 class Nights:
@@ -369,16 +360,6 @@ def test_raw_answers_to_the_servers_own_queries_do_not_leave(tmp_path, policy):
     assert made.scores
 
 
-def test_reasons_are_given_to_a_persons_own_questions_alone(tmp_path):
-    """They name what a site counted of the pairs that the library drew."""
-    nights = Nights(tmp_path, {}, FedLinkPlus.tiny().model_copy(update={"share": "none"}))
-    nights.go()
-    call = {"do": "call", "function": "explain", "skeleton": pack([]).skeleton, "buffers": []}
-    with pytest.raises(Refused, match="not one that the method takes"):
-        ask(nights.signer, "ada", 1.0, place=[3, 9, 1], asks=3, **call)
-    assert "a person's own questions" in nights.sites["ada"].account.last["why"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "fedlink_local"])
 def test_a_method_that_shares_nothing_cannot_be_made_to(tmp_path, name):
@@ -442,17 +423,6 @@ def test_an_error_travels_as_a_code_and_its_cell_stays_at_home(tmp_path):
     assert kept and not any(b"HIV" in answer for answer in kept)
 
 
-def test_every_code_has_a_sentence_and_strangers_words_are_cut(monkeypatch):
-    for code, text in SENTENCES.items():
-        assert sentence([code, "a", "b", "c"]) == text.format("a", "b", "c")
-    unknown = "an error without a code that is known here"
-    for sent in (None, "table", [], ["no"], [1], ["table"] * 9, ["policy-method"],
-                 ["policy-method", "x" * 101], ["policy-method", 3], {"table": 1}):
-        assert sentence(sent) == unknown
-    assert sentence(["policy-method", "a\n\x1b[2Jb"]) == (
-        "the site's policy does not allow the method a [2Jb")
-
-
 @pytest.mark.slow
 def test_the_account_has_a_line_a_request_and_its_sums(tmp_path):
     method = FedLink.tiny()
@@ -491,44 +461,3 @@ def test_the_account_is_bounded_and_its_sums_are_whole(tmp_path, monkeypatch):
     kept.add(run="a", function="f0", kind="scores", **{"in": 1, "out": 7})
     assert 300 <= sum(one["requests"] for one in kept.sums()) <= 301
     assert json.loads((kept.folder / "sums.json").read_text())["counted"] > 0
-
-
-def test_lines_of_now_are_found_for_the_sites_people(tmp_path):
-    kept = Account(tmp_path / "account")
-    assert kept.since(-1) == ([], 0)
-    kept.add(run="a", function="f", kind="refused", why="old", **{"in": 1, "out": 1})
-    _, at = kept.since(-1)
-    kept.add(run="a", function="f", kind="scores", **{"in": 1, "out": 1})
-    kept.add(run="a", function="f", kind="refused", why="new\nline", **{"in": 1, "out": 1})
-    (first, second), at = kept.since(at)
-    assert first["kind"] == "scores" and second["why"] == "new line"
-    file, = kept.folder.iterdir()
-    with open(file, "a") as handle:         # a line that is being written
-        handle.write('{"run": ')
-    assert kept.since(at) == ([], at)
-
-
-def test_a_site_is_told_when_a_run_begins_ends_and_leaves_forecasts(tmp_path, monkeypatch):
-    said, works, clock = [], [], SimpleNamespace(now=0.0)
-    clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(site_news, "time", clock)
-    (tmp_path / "memory").mkdir()
-    news = site_news.SiteNews(tmp_path, said.append, lambda: bool(works))
-
-    def after(*functions, **more):
-        for function in functions:
-            news.account.add(run="shops", function=function, kind="nothing", **more,
-                             **{"in": 1, "out": 1})
-        said.clear()
-        clock.now += 9
-        news.look()
-        return list(said)
-    begins, ends = ["the run shops begins here"], ["the run shops has ended here"]
-    assert after("agree") == [] and after("open") == begins
-    works.append(1)
-    assert after("open", "train", "forecasts") == []        # of the next night
-    assert after("train", why="no\x1b") == ["refused: no?"] and after("train", why="no\x1b") == []
-    (tmp_path / "memory" / "shops-0123456789ab.parquet").touch()
-    assert after("forecasts") == [f"what shops forecasts is kept here: fedvine predict {tmp_path}"]
-    works.clear()
-    assert after() == ends and after() == [] and after("open") == begins

@@ -78,33 +78,6 @@ def test_a_server_with_an_undirected_graph(tmp_path, table):
 
 
 @pytest.mark.slow
-def test_a_server_with_a_graph_that_dies_before_it_scores_goes_on(tmp_path, table, monkeypatch):
-    method = DgCoLearn.tiny()
-    chosen = {"name": method.name, **method.model_dump(mode="json", exclude_none=True)}
-    _, send = sites(tmp_path)
-    order = Order.model_validate({"out": str(tmp_path / "run"), "method": chosen, "data": table,
-                                  "stages": "1000s", "seed": 7, "save_every": 0.0,
-                                  "protocol": testing.PROTOCOL.model_dump()})
-    made, _ = open_order(order, "a run", list(SITES), send)
-    whole, _ = open_order(order.model_copy(update={"out": str(tmp_path / "whole")}), "a run",
-                          list(SITES), sites(tmp_path / "again")[1])
-
-    def die(*args):
-        if made.stages:
-            raise KeyboardInterrupt
-        return score(*args)
-
-    score = DgCoLearn.score
-    with monkeypatch.context() as patch:
-        patch.setattr(DgCoLearn, "score", die)
-        with pytest.raises(KeyboardInterrupt):
-            made.finish()
-    again = open_order(order, "a run", list(SITES), send)[0].finish()
-    assert [[s.t, s.found] for s in again.stages] == [
-        [s.t, s.found] for s in whole.finish().stages]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [DgCoLearn, LastLabel], ids=lambda kind: kind.name)
 def test_a_server_with_classes(tmp_path, monkeypatch, kind):
     """Classes of nodes over snapshots: the sites hold no table, the server keeps the labels."""

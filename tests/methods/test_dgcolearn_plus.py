@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from with_columns import with_tables
 
 from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
-from fedvine.data.node_data import NodeTable
 from fedvine.data.snapshot import DynamicSnapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
@@ -24,29 +24,8 @@ from fedvine.tasks.link_prediction import LinkPrediction
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda check: check.__name__)
-def test_contract(check):
-    check(DgCoLearnPlus.tiny())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"exchange_gradients": False}, {"rounds": 0}])
-def test_variants_keep_the_contract(options):
-    testing.check_method(DgCoLearnPlus.tiny().model_copy(update=options))
-
-
-@pytest.mark.slow
-def test_tables_of_users_and_items_are_used_and_saved(monkeypatch):
-    def stream(*arguments, **named):
-        made = tiny(*arguments, **named)
-        tables = [NodeTable(np.ones(n, bool), np.arange(n, dtype=np.float32)[:, None],
-                            np.arange(n)[:, None] % 3, ("x",), ("c",))
-                  for n in (made.num_src, made.num_dst)]
-        return made.with_tables(*tables)
-    tiny = testing.tiny_stream
-    monkeypatch.setattr(testing, "tiny_stream", stream)
-    testing.check_resume(DgCoLearnPlus.tiny())
-    split, plan = testing.tiny_case(testing.tiny_stream(200))
+def test_tables_of_users_and_items_are_used():
+    split, plan = testing.tiny_case(with_tables(testing.tiny_stream(200)))
     done = run(DgCoLearnPlus.tiny(), split, plan, protocol=testing.PROTOCOL).finish()
     assert done.server.newton.w[slice(*PARTS["tables"])].any()
 

@@ -1,9 +1,6 @@
 """DyGFormer: a pair by hand, lists of events one by one, and any number of clients against one."""
 
-import contextlib
 import math
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +9,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedvine import testing
 from fedvine.core.method import on_client
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
@@ -22,24 +18,12 @@ from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import events as of_events
 from fedvine.methods._dgcolearn.events import EventLists, among
 from fedvine.methods.dgcolearn import DgCoLearn
-from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.roland import Roland
-from fedvine.nn.dygformer import DyGFormer
 from fedvine.results.exported.models import answers_as_dgcolearn
 from fedvine.rivals.d_fedgnn import DFedGnn
 from fedvine.tasks.link_prediction import LinkPrediction
 
 NODES = 24
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [
-    {"partition": "multilevel"}, {"exchange_gradients": False, "epochs": 2},
-    {"exchange": "none", "patch": 1}])
-def test_the_contract(options):
-    testing.check_method(DgCoLearn.tiny().model_copy(update={
-        "backbone": "dygformer", "sequence": 4, **options}))
 
 
 def stream(seed: int = 0, deletions: bool = False, bipartite: bool = False) -> EventStream:
@@ -206,7 +190,7 @@ def test_scores_are_those_of_one_pair_by_hand(patch):
 
 # -- many clients ----------------------------------------------------------------------------------
 @pytest.mark.slow
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), clients=st.integers(2, 8), layers=st.integers(1, 3),
        patch=st.integers(1, 3), window=st.sampled_from([1, 3, "all"]), deletions=st.booleans(),
        bipartite=st.booleans(), cut=st.booleans())
@@ -225,38 +209,6 @@ def test_clients_learn_what_one_machine_learns(seed, clients, layers, patch, win
         np.testing.assert_allclose(scores(one, all_pairs()), scores(many, all_pairs()),
                                    rtol=close, atol=close)
         assert len(set(many.server.placement.owner.tolist()) - {-1}) > 1
-
-
-class Killed(Exception):
-    pass
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on():
-    data, options = stream(4, deletions=True), {"partition": "multilevel"}
-    whole = started(dygformer(**options), 3, data).finish()
-
-    def stop(at: Any, clients: Any) -> None:
-        if (at.t, at.r) == (2, 1):
-            raise Killed
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        with contextlib.suppress(Killed):
-            started(dygformer(**options), 3, data, out=out, save_every=0.0, on_round=stop).finish()
-            raise AssertionError("it was not killed")
-        again = started(dygformer(**options), 3, data, out=out, save_every=1e9).finish()
-    assert again.scores == whole.scores
-    assert (scores(again, all_pairs()) == scores(whole, all_pairs())).all()
-
-
-@pytest.mark.parametrize("kind", [DgCoLearn, Roland, FedAvgDyn, DgCoLearnPlus])
-def test_every_method_of_the_family_learns_each_parameter(kind):
-    done = started(dygformer(kind), 3, stream()).finish()
-    assert isinstance(done.server.net, DyGFormer)
-    fresh = done.method.net(done.clients.world)
-    for name, p in done.server.net.named_parameters():
-        assert (p - fresh.get_parameter(name)).abs().max() > 0, name
-    assert not answers_as_dgcolearn(done.method) and answers_as_dgcolearn(DgCoLearn())
 
 
 # -- what travels ----------------------------------------------------------------------------------
@@ -301,3 +253,4 @@ def test_what_it_cannot_compute_is_refused():
             DgCoLearn(backbone="dygformer", **options)
     with pytest.raises(ValueError, match="dygformer computes pairs from lists"):
         DFedGnn(backbone="dygformer")
+    assert not answers_as_dgcolearn(dygformer()) and answers_as_dgcolearn(DgCoLearn())

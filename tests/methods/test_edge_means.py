@@ -1,20 +1,17 @@
-"""Means of columns of edges as inputs of FedLink's family and of DG-CoLearn."""
-
-from types import SimpleNamespace
+"""Columns of edges and tables of nodes as inputs of FedLink's family and of DG-CoLearn."""
 
 import numpy as np
 import pytest
 import torch
+from with_columns import table, with_columns, with_tables
 
 from fedvine import testing
 from fedvine.core.method import World
 from fedvine.data.edge_features import encoded, width
-from fedvine.data.ids import Ids
-from fedvine.data.node_data import BUCKETS
+from fedvine.data.node_data import BUCKETS, NodeTable
 from fedvine.data.node_features import SIDES, scales, sums
-from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT, EventStream
+from fedvine.data.node_features import width as table_width
 from fedvine.experiments.run import run
-from fedvine.methods._dgcolearn import node_tables
 from fedvine.methods._edge_means import EdgeMeans
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg_dyn import FedAvgDyn
@@ -31,16 +28,6 @@ from fedvine.rivals.scaffold import Scaffold
 
 plain_stream = testing.tiny_stream
 D = 2 + BUCKETS
-
-
-def with_columns(stream, seed=0):
-    draw = np.random.default_rng(seed)
-    found, n = stream[:], len(stream)
-    found.weight = draw.normal(2, 3, n).astype(np.float32)
-    found.features = np.stack([draw.normal(size=n), draw.integers(-1, 2 ** 24, n)],
-                              1).astype(np.float32)
-    found.edge_columns = {"w": WEIGHT, "x": NUMBER, "c": CATEGORY}
-    return found
 
 
 def made(method, stream, stages=None):
@@ -135,14 +122,6 @@ def assert_no_leak(method, stream, learned=True):
             assert torch.equal(values, b.server.model[name])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("method", [FedLink, STFL, DgCoLearn], ids=lambda m: m.name)
-def test_contract_with_columns(method, check, monkeypatch):
-    monkeypatch.setattr(testing, "tiny_stream", lambda *a, **b: with_columns(plain_stream(*a, **b)))
-    check(method.tiny())
-
-
 DYNAMIC = {"layerwise": {}, "changed": {"scope": "changed"}, "epochs": {
     "scope": "changed", "exchange_gradients": False}, "paper": {"exchange": "paper"}}
 
@@ -175,19 +154,6 @@ def test_dgcolearn_learns_and_scores_a_stage_without_its_own_columns(options):
 
 
 @pytest.mark.slow
-def test_all_rows_in_turn_are_all_rows():
-    """A mean that changes is told, whatever the set is chosen by."""
-    stream, found = with_columns(plain_stream()), []
-    for options in ({}, {"scope": "changed", "stale": 1}):
-        found.append(made(DgCoLearn(**DgCoLearn.tiny().model_dump() | options | {
-            "precision": "float64"}), stream))
-    for a, b in zip(*(f.stages for f in found), strict=True):
-        for stage in a.found:
-            for name, said in a.found[stage].items():
-                assert said["scores"] == pytest.approx(b.found[stage][name]["scores"], abs=1e-9)
-
-
-@pytest.mark.slow
 def test_roland_scores_as_dgcolearn_and_rivals_do_not_learn_from_columns():
     stream = with_columns(plain_stream())
     options = {"precision": "float64"}
@@ -199,46 +165,88 @@ def test_roland_scores_as_dgcolearn_and_rivals_do_not_learn_from_columns():
 
 
 @pytest.mark.slow
-def test_categories_tell_dgcolearn_which_items_a_user_meets():
-    """Users and items have one of three kinds, which each edge names; items do not last."""
-    draw = np.random.default_rng(2)
-    t, src = np.sort(draw.integers(0, 4000, 1500)), draw.integers(0, 60, 1500)
-    dst = 3 * (t // 200 + draw.integers(0, 20, len(t))) + src % 3
-    items, dst = np.unique(dst, return_inverse=True)
-    stream = EventStream(src.astype(np.int32), dst.astype(np.int32), t, Ids.of(np.arange(60)),
-                         Ids.of(items), codes={"client": (src // 3 % 3).astype(np.int32)},
-                         categories={"client": ["ada", "bob", "cyd"]}, name="kinds")
-    told = stream[:]
-    told.features = ((src % 3)[:, None] * 1_000_003 + 77).astype(np.float32)
-    told.edge_columns = {"kind": CATEGORY}
-    with_, without = (made(DgCoLearn(rounds=5), s).finish().scores["test"]["mean"]["auc_new"]
-                      for s in (told, stream))
-    assert with_ > without + 0.2, (with_, without)
+def test_dgcolearn_of_what_changed_keeps_the_contract_with_columns(monkeypatch):
+    plain = testing.tiny_labelled
+    monkeypatch.setattr(testing, "tiny_labelled", lambda *a, **b: with_columns(plain(*a, **b)))
+    testing.check_method(DgCoLearn(**DgCoLearn.tiny().model_dump() | {
+        "target": "classes", "scope": "changed"}))
 
 
-def test_nodes_of_one_kind_have_means_of_both_ends():
-    world = World(("ada",), 0, 4, {"tables": scales([sums(with_columns(plain_stream()))])})
-    stream = with_columns(testing.tiny_stream())
-    means = EdgeMeans(world)
-    means.add(stream, world)
-    server = SimpleNamespace(means=means, stage=SimpleNamespace(bipartite=False, num_src=9))
-    found = node_tables.means(server, np.array([3, 0]))
-    assert np.allclose(found[0], np.concatenate([slow(stream, world, s, 3) for s in SIDES]),
-                       atol=1e-6)
+def started(method, stream):
+    parts, plan = testing.tiny_case(stream)
+    return run(method, parts, plan, seed=7, protocol=testing.PROTOCOL)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [
-    {"scope": "changed"}, {"target": "classes"}, {"target": "classes", "scope": "changed"}],
-    ids=lambda o: " ".join(o.values()))
-def test_other_ways_of_dgcolearn_keep_the_contract(options, monkeypatch):
-    for name in ("tiny_stream", "tiny_labelled"):
-        plain = getattr(testing, name)
-        monkeypatch.setattr(testing, name,
-                            lambda *a, plain=plain, **b: with_columns(plain(*a, **b)))
-    method = DgCoLearn(**DgCoLearn.tiny().model_dump() | options)
-    testing.check_engines_agree(method)
-    testing.check_resume(method)
-    testing.check_no_future_leak(method)
-    testing.check_missing_replies(method)
-    testing.check_bad_replies(method)
+@pytest.mark.parametrize("method", [FedLinkLocal, FedLinkPrivate, FedProx, FedDGL, Scaffold, Feddy,
+                                    Fed4DGnn], ids=lambda m: m.name)
+def test_the_family_learns_from_tables(method):
+    done = started(method.tiny(), with_tables(plain_stream())).finish()
+    world = done.ready.world
+    net = next(iter(done.clients.workers.values())).client.model
+    wide = table_width(world, "users") + table_width(world, "items")
+    assert wide == (2 * 2 + 32 + 1) + (2 * 2 + 1)
+    assert net.features.shape == (wide, 4) and net.features.abs().sum() > 0
+    if method is not FedLinkLocal:
+        assert done.server.model["features"].abs().sum() > 0
+
+
+@pytest.mark.parametrize("method", [FedLink, STFL], ids=lambda m: m.name)
+def test_tables_without_values_change_no_score(method):
+    """A table that says nothing leaves every row as it is."""
+    stream = plain_stream()
+    nothing = [NodeTable.empty(n, ("x",), ()) for n in (stream.num_src, stream.num_dst)]
+    done, plain = (started(method.tiny(), s).finish()
+                   for s in (stream.with_tables(*nothing), stream))
+    assert done.scores == plain.scores
+    assert torch.equal(done.server.model["weights"], plain.server.model["weights"])
+    assert torch.equal(done.server.users.values, plain.server.users.values)
+    assert set(plain.server.model) == {"weights"} and not done.server.model["features"].any()
+
+
+@pytest.mark.parametrize("method", [FedLink, STFL], ids=lambda m: m.name)
+def test_a_user_without_an_edge_is_answered_from_its_features(method):
+    """Two streams differ in the features of one user, without an edge before the last stage."""
+    stream = plain_stream()
+    last = stream.between(3000, 4000)
+    late = np.setdiff1d(last.src, stream.before(3000).src)
+    client = stream.categories["client"][last.codes["client"][last.src == late[0]][0]]
+    tables, found = table(stream.num_src, missing=0.0), []
+    for value in (0.0, 1.0):
+        numbers = tables.numbers.copy()
+        numbers[late[0]] = value
+        one = NodeTable(tables.known, numbers, tables.codes, tables.named, tables.texts)
+        with_one = stream.with_tables(one, table(stream.num_dst, 1))
+        parts, plan = testing.tiny_case(with_one)
+        done = run(method.tiny(), parts, plan, seed=7, protocol=testing.PROTOCOL)
+        for stage in done:
+            if stage.t == 2:
+                break
+        part = parts.parts[client]
+        users = [part.src_ids.find(with_one.src_ids[int(n)]) for n in (late[0], stream.src[0])
+                 if with_one.src_ids[int(n)] in {part.src_ids[i] for i in range(part.num_src)}]
+        worker = done.clients.workers[client]
+        pairs = {"src": np.repeat(users, 2).astype(np.int32),
+                 "dst": np.tile(np.arange(2, dtype=np.int32), len(users)),
+                 "t": np.full(2 * len(users), 3000.0)}
+        assert worker.part is part
+        done.learned = 2
+        found.append(np.asarray(done.ask(client, pairs)))
+    assert (found[0][:2] != found[1][:2]).all()
+    assert np.array_equal(found[0][2:], found[1][2:])
+
+
+def test_a_guest_has_no_features_and_is_answered():
+    done = started(FedLink.tiny(), with_tables(plain_stream())).finish()
+    part = done.clients.workers["ada"].part
+    pairs = {"src": np.full(3, part.num_src), "dst": np.arange(3), "t": np.full(3, 4000.0),
+             "guests": ["somebody new"]}
+    assert np.isfinite(np.asarray(done.ask("ada", pairs))).all()
+
+
+def test_dgcolearn_has_features_beside_its_own_columns():
+    stream = with_tables(plain_stream())
+    done, plain = (started(DgCoLearn.tiny(), s).finish() for s in (stream, plain_stream()))
+    x, bare = (next(iter(d.clients.workers.values())).client.part.x for d in (done, plain))
+    assert x.shape[1] - bare.shape[1] == (2 * 2 + 32 + 1) + (2 * 2 + 1)
+    assert torch.equal(x[:, :2], bare[:, :2]) and torch.equal(x[:, -2:], bare[:, -2:])
+    assert x[:, 2:-2].any(1).any() and done.scores != plain.scores

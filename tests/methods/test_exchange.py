@@ -23,30 +23,6 @@ from fedvine.nn.neighbour_sum import gather, scatter
 from fedvine.tasks.link_prediction import LinkPrediction
 
 
-def two_hops(inside: csr_matrix, cross: csr_matrix, x: np.ndarray, how: str) -> np.ndarray:
-    """Return A^2 X [N, d] as clients know it after one exchange of raw features.
-
-    ``inside`` is A_s with a loop at every node, ``cross`` is C. Exact is
-    A_s^2 + A_s C + C A_s + C^2; the published proof leaves A_s C out.
-
-    "none"           A_s^2 X
-    "fedgcn"         features are replaced by their sums over all neighbours, then clients go on
-                     by themselves: A_s (A_s + C) X, the incremental FedGCN of Appendix F.1.2
-    "paper"          Eq. (6) as printed: A_s^2 X, and for each neighbour j across clients
-                     (A_s X)_j + X_j + X_i + the sum of X over j's own neighbours across clients
-    "two-hop-exact"  all four terms: inner nodes beside a border node are corrected as well
-    """
-    local = inside @ (inside @ x)
-    if how == "none":
-        return local
-    if how == "fedgcn":
-        return local + inside @ (cross @ x)
-    if how == "paper":
-        degree = np.asarray(cross.sum(1)).reshape(-1, 1)
-        return local + cross @ (inside @ x + x + cross @ x) + degree * x
-    return local + inside @ (cross @ x) + cross @ (inside @ x + cross @ x)
-
-
 def graph(seed: int, nodes: int = 30, clients: int = 3):
     """Edges, owners, A_s with loops, C, and features."""
     draw = rng("exchange", seed)
@@ -100,29 +76,6 @@ def test_sums_are_those_of_all_neighbours_elsewhere(seed, clients):
     g = rng(seed).normal(size=(len(step.border), x.shape[1]))
     assert (sums(step, x[step.sent]) * g).sum() == pytest.approx(
         (x[step.sent] * sums(step, g, back=True)).sum())
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 10))
-def test_two_hop_exact_is_a_squared_x_and_the_others_are_not(seed, clients):
-    _, _, inside, cross, x = graph(seed, clients=clients)
-    whole = (inside + cross) @ ((inside + cross) @ x)
-    np.testing.assert_allclose(two_hops(inside, cross, x, "two-hop-exact"), whole, atol=1e-10)
-    if cross.nnz:
-        for how in ("none", "fedgcn", "paper"):
-            assert np.abs(two_hops(inside, cross, x, how) - whole).max() > 1e-6, how
-
-
-def test_equation_6_is_off_on_a_path_of_four_nodes_cut_in_the_middle():
-    """0-1 | 2-3: node 0 is two hops from 2, through its own neighbour 1, and Eq. (6) never says."""
-    inside = csr_matrix(np.array([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1.0]]))
-    cross = csr_matrix(np.array([[0, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0.0]]))
-    x = np.eye(4)
-    whole = (inside + cross) @ (inside + cross)
-    paper = two_hops(inside, cross, x, "paper")
-    assert whole[0, 2] == 1 and paper[0, 2] == 0               # the term A_s C
-    assert paper[1, 1] != whole[1, 1]
-    np.testing.assert_array_equal(two_hops(inside, cross, x, "two-hop-exact"), whole.todense())
 
 
 def test_a_lone_neighbours_row_is_given_away_and_a_minimum_group_keeps_it():

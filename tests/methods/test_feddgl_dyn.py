@@ -7,18 +7,9 @@ import pytest
 import torch
 from two_classes import SMALL, f1, held, made
 
-from fedvine import testing
 from fedvine.core import tree
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.rivals.feddgl_dyn import FedDglDyn, contrasted, likeness, margin
-
-TINY = FedDglDyn.tiny().model_copy(update={"contrast": 3})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-def test_the_contract(check):
-    check(TINY)
 
 
 def test_the_contrast_of_prototypes_number_by_number():

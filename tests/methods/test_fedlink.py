@@ -18,18 +18,9 @@ from fedvine.datasets import synthetic
 from fedvine.experiments.run import run
 from fedvine.methods._fedlink.rows import make_batch
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.fedlink_ablations import FedLinkLocal, FedLinkMiniBatch, FedLinkNoEmb
+from fedvine.methods.fedlink_ablations import FedLinkLocal, FedLinkNoEmb
 from fedvine.methods.stfl import STFL, Local
 from fedvine.nn.sage import Bipartite, BipartiteSage
-
-FAMILY = (FedLink, *(pytest.param(m, marks=pytest.mark.slow) for m in (
-    FedLinkLocal, FedLinkNoEmb, FedLinkMiniBatch, STFL, Local)))
-
-
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("method", FAMILY, ids=lambda m: m.name)
-def test_contract(method, check):
-    check(method.tiny())
 
 
 def _made(method, stages=1, rounds=1):

@@ -168,20 +168,6 @@ def test_a_walk_sums_what_dense_cosines_do(one_kind):
         assert scratch.total == pytest.approx(dense[:, :3].sum(0), rel=1e-3, abs=1e-5)
 
 
-def test_a_user_is_touched_once_by_a_row_of_zeros():
-    # of nodes of one kind, a user who is lent may have met items as the pair turned round alone
-    found = events(4, True)
-    counts = counted(found, True)
-    users, columns = len(counts.users), len(counts.columns)
-    scratch = zeros(users, columns)
-    facts = Facts(counts.now, 1.0, len(counts.items), users, 1.0, 0.5, True, MANY, MANY, MANY)
-    cols = np.arange(columns)
-    touched, _, _ = walk(cols, np.zeros(columns, np.float32), columns, users, counts.loops()[2],
-                         facts, POWERS, scratch)
-    met = {u for _, u, z, _ in found} | {z for _, u, z, _ in found if u != z}
-    assert sorted(scratch.touched_users[:touched]) == sorted(met)
-
-
 @given(some.lists(some.tuples(some.sampled_from(["add", "keep", "save"]),
                               some.lists(some.integers(-2**63, 2**63 - 1) | some.integers(0, 20),
                                          max_size=30)), max_size=12))

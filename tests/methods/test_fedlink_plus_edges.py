@@ -1,17 +1,18 @@
 """fedlink_plus with weights and features of edges: its features against sums edge by edge."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from with_columns import with_columns as added
 
 from fedvine import testing
 from fedvine.core.method import World
 from fedvine.data.edge_features import encoded
 from fedvine.data.ids import Ids
-from fedvine.data.node_data import BUCKETS
 from fedvine.data.node_features import scales, sums
-from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT, EventStream
+from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._fedlink_plus import edge_columns
 from fedvine.methods._fedlink_plus.edge_columns import (
@@ -25,23 +26,12 @@ from fedvine.methods._fedlink_plus.edge_columns import (
 )
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods._fedlink_plus.newton import length
-from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.fedlink_plus import FedLinkPlus
 
 plain_stream = testing.tiny_stream
 
 
-def with_columns(stream, seed=0, numbers=2, weight=True, category=True):
-    draw = np.random.default_rng(seed)
-    found, n = stream[:], len(stream)
-    columns = [draw.normal(size=n) for _ in range(numbers)]
-    columns += [draw.integers(-1, 2 ** 24, n) for _ in range(category)]
-    found.weight = draw.normal(size=n).astype(np.float32) if weight else None
-    found.features = np.stack(columns, 1).astype(np.float32) if columns else None
-    found.edge_columns = {**({"w": WEIGHT} if weight else {}),
-                          **{f"x{j}": NUMBER for j in range(numbers)},
-                          **({"c": CATEGORY} if category else {})}
-    return found
+with_columns = partial(added, numbers=2)
 
 
 def client_of(stream, one_kind=False):
@@ -164,14 +154,6 @@ def test_without_columns_nothing_is_kept_or_added():
     assert width(client_of(with_columns(plain_stream())).world) == WIDTH + OF_WEIGHTS + 6 + 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("method", [FedLinkPlus, DgCoLearnPlus], ids=lambda m: m.name)
-def test_contract_with_columns(method, check, monkeypatch):
-    monkeypatch.setattr(testing, "tiny_stream", lambda *a, **b: with_columns(plain_stream(*a, **b)))
-    check(method.tiny())
-
-
 def made(stream, method=None):
     parts, plan = testing.tiny_case(stream)
     method = method or FedLinkPlus.tiny()
@@ -189,26 +171,3 @@ def test_the_derivatives_grow_only_with_columns():
     F = len(found[2].server.newton.w)
     assert F == WIDTH + OF_WEIGHTS + 6 + 2 and length(F) > length(WIDTH)
     assert found[2].server.newton.w[WIDTH:].any() and found[2].scores != found[0].scores
-
-
-@pytest.mark.slow
-def test_categories_tell_which_items_a_user_meets():
-    """Users and items have one of six kinds, which each edge names; few pairs share an item."""
-    draw = np.random.default_rng(2)
-    t, src = np.sort(draw.integers(0, 4000, 3000)), draw.integers(0, 300, 3000)
-    dst = 6 * (t // 100 + draw.integers(0, 100, len(t))) + src % 6
-    items, dst = np.unique(dst, return_inverse=True)
-    stream = EventStream(src.astype(np.int32), dst.astype(np.int32), t, Ids.of(np.arange(300)),
-                         Ids.of(items), codes={"client": (src // 6 % 3).astype(np.int32)},
-                         categories={"client": ["ada", "bob", "cyd"]}, name="kinds")
-    told = stream[:]
-    told.features = ((src % 6)[:, None] * 1_000_003 + 77).astype(np.float32)
-    told.edge_columns = {"kind": CATEGORY}
-    method = FedLinkPlus(rounds=5, sampled=200)
-    with_, without = (made(s, method).scores["test"]["mean"]["auc_new"] for s in (told, stream))
-    assert with_ > without + 0.1, (with_, without)
-
-
-def test_buckets_are_those_of_tables():
-    assert encoded(with_columns(plain_stream()), client_of(with_columns(plain_stream())).world
-                   ).shape[1] == 3 + BUCKETS

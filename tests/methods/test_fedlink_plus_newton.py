@@ -109,23 +109,3 @@ def test_a_search_that_begins_far_away_comes_back(far):
         losses.append(newton.loss)
     assert newton.done and all(a >= b for a, b in pairwise(losses))
     assert newton.loss <= found([D], [weights]).loss + 1e-4 * weights.sum()
-
-
-def test_a_step_within_a_radius_is_the_best_on_its_sphere():
-    D, weights = made(6)
-    newton = Newton(RIDGE)
-    newton.begin()
-    newton.take(derivatives([D], [weights], newton.trial), NEGATIVES)
-    radius = 0.3 * newton.length(newton.step)
-    best = newton.within(radius)
-    assert newton.length(best) == pytest.approx(radius, rel=1e-6)
-
-    def model(step):
-        return newton.gradient @ step + 0.5 * step @ newton.hessian @ step
-
-    draw = np.random.default_rng(7)
-    for near in (0.01, 0.1, 1.0):
-        for _ in range(50):
-            other = best + near * draw.normal(size=WIDTH) * newton.units * radius / WIDTH ** 0.5
-            other *= radius / newton.length(other)
-            assert model(best) <= model(other) + 1e-9

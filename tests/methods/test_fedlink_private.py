@@ -22,14 +22,9 @@ def means(made):
 
 
 @pytest.mark.slow
-def test_the_contract():
-    testing.check_method(FedLinkPrivate)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("share", [("model", "users", "items"), ("model",), ("items",)])
 def test_masks_change_nothing(share):
-    plain, masked = (testing._run(changed(TINY, aggregate={"secure": s}, share=share),
+    plain, masked = (testing.run_small(changed(TINY, aggregate={"secure": s}, share=share),
                                   testing.tiny_case()).finish() for s in (False, True))
     assert json.dumps(plain.scores) == json.dumps(masked.scores)     # the sums are exact
     for name, value in plain.server.model.items():
@@ -69,9 +64,9 @@ def test_marks_show_neither_a_count_nor_its_parity():
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
 def test_one_may_vanish_in_any_exchange_of_a_sum(step):
     """Of four, of which three are needed; the run goes on and ends."""
-    lost = testing._run(TINY, engine=MockClients, quorum=0.6, lose={(2, 1, 1, step): {"bob"}})
+    lost = testing.run_small(TINY, engine=MockClients, quorum=0.6, lose={(2, 1, 1, step): {"bob"}})
     assert means(lost)["auc"] > 0
-    whole = means(testing._run(TINY, quorum=0.6))
+    whole = means(testing.run_small(TINY, quorum=0.6))
     assert (means(lost) == whole) == (step > 3)     # what it had sent is in the sum all the same
 
 
@@ -88,7 +83,7 @@ def test_the_server_sees_no_upload():
                                             if b.nbytes % 8 == 0]))
             return reply
 
-    testing._run(TINY, engine=Listening).finish()
+    testing.run_small(TINY, engine=Listening).finish()
     size = np.concatenate(seen).view(np.int64).astype(float) / 2.0**63
     assert len(size) > 3000 and abs(size.mean()) < 5 / math.sqrt(3 * len(size))
     assert abs(np.abs(size).mean() - 0.5) < 0.02                     # uniform on [-1, 1)
@@ -97,7 +92,7 @@ def test_the_server_sees_no_upload():
 @pytest.mark.slow
 def test_noise_has_the_stated_size_and_epsilon():
     method = changed(TINY, aggregate={"clip": 0.5, "noise": 3.0})
-    made = testing._run(method).finish()
+    made = testing.run_small(method).finish()
     privacy = made.summary["privacy"]
     assert privacy["uploads"] == 2 * 4 and privacy["delta"] == 1e-5
     # Gaussian mechanism: mu = sqrt(n) / z; the exact epsilon (Balle and Wang 2018) is a bit lower
@@ -128,7 +123,7 @@ def test_noise_without_clip_is_refused():
 
 @pytest.mark.slow
 def test_clipping_alone():
-    made = testing._run(changed(TINY, aggregate={"clip": 1e-6})).finish()
+    made = testing.run_small(changed(TINY, aggregate={"clip": 1e-6})).finish()
     start = TINY.start(made.clients.world).model
     for name, value in made.server.model.items():
         assert float((value - start[name]).abs().max()) < 1e-4       # it can hardly have moved
@@ -141,9 +136,10 @@ def test_the_mean_is_of_those_who_stayed(secure, divide):
     """A fourth client that never answers in training moves the model no more than none would."""
     method = changed(TINY, aggregate={"secure": secure}, divide=divide)
     parts, plan = testing.tiny_case(testing.tiny_stream(names=testing.FOUR))
-    three = testing._run(method, (parts.only(["ada", "bob", "cyd"]), plan)).finish()
+    three = testing.run_small(method, (parts.only(["ada", "bob", "cyd"]), plan)).finish()
     away = {(t, r): {"dan"} for t in range(len(plan)) for r in range(method.rounds + 1)}
-    four = testing._run(method, (parts, plan), engine=MockClients, quorum=0.6, away=away).finish()
+    four = testing.run_small(method, (parts, plan), engine=MockClients, quorum=0.6,
+                             away=away).finish()
     for name, value in three.server.model.items():
         torch.testing.assert_close(four.server.model[name], value)
     for side in ("users", "items"):

@@ -13,7 +13,6 @@ from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
-from fedvine.experiments.run import run
 from fedvine.methods._fedlink.edges import edges
 from fedvine.methods._fedlink.rows import make_batch
 from fedvine.methods.stfl import STFL
@@ -23,25 +22,13 @@ from fedvine.rivals.feddgl import FedDGL, Lesson, moved_most
 from fedvine.rivals.feddy import Feddy, Snapshots, TemporalSage
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("method", [Fed4DGnn, FedDGL, Feddy], ids=lambda m: m.name)
-def test_contract(method, check):
-    check(method.tiny())
-
-
 def _tiny(method, **fields):
     return method.tiny().model_copy(update=fields)
 
 
-def _made(method):
-    parts, plan = testing.tiny_case()
-    return run(method, parts, plan, seed=7, protocol=testing.PROTOCOL)
-
-
 def _ended(method):
     """Scores, and what the server knows: the encoder's shared weights and both tables."""
-    made = _made(method).finish()
+    made = testing.run_small(method).finish()
     model = {n: v for n, v in made.server.model.items() if not n.endswith("_time")}
     return made.scores, model, made.server.users.values, made.server.items.values
 
@@ -66,14 +53,6 @@ class Newest(STFL):
     (FedDGL, {"distil": 0.0, "pull": 0.0}, STFL)])
 def test_with_its_components_off_a_rival_is_its_base(method, off, base):
     assert _same(_ended(_tiny(method, **off)), _ended(base.tiny()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "off"), [
-    (Fed4DGnn, {"follow": False}), (Fed4DGnn, {"meeting": 1}), (Feddy, {"former": 0}),
-    (Feddy, {"former": 1}), (FedDGL, {"distil": 0.0}), (FedDGL, {"pull": 0.0})])
-def test_each_component_does_something(method, off):
-    assert not _same(_ended(_tiny(method, **off)), _ended(method.tiny()))
 
 
 # -- 4D-FED-GNN+ -----------------------------------------------------------------------------------
@@ -132,7 +111,7 @@ def test_models_are_passed_on_in_a_ring_and_averaged_in_the_last_round():
             ended.setdefault(place, {})[client.name] = tree.add(sent["model"], delta["model"])
             return delta
 
-    made = _made(Spy(**_tiny(Fed4DGnn, rounds=3, meeting=3).model_dump()))
+    made = testing.run_small(Spy(**_tiny(Fed4DGnn, rounds=3, meeting=3).model_dump()))
     for stage in made:
         t = stage.t
         for r in (2, 3):
@@ -198,7 +177,7 @@ def test_the_teacher_is_the_model_of_the_former_stage():
             taught.append((client.place, tree.weights(client.model), batch, tree.clone(now),
                            dict(client.taught), len(edges(client.stage)[0]), edges(client.past)))
 
-    made = _made(Spy(**FedDGL.tiny().model_dump()))
+    made = testing.run_small(Spy(**FedDGL.tiny().model_dump()))
     former = None
     for stage in made:
         mine = [x for x in taught if x[0][0] == stage.t]
@@ -230,7 +209,7 @@ def test_prototypes_are_the_means_over_all_clients_by_activity():
                                zip(model.made, degrees, strict=True)]
             return loss
 
-    made = _made(Spy(**FedDGL.tiny().model_dump()))
+    made = testing.run_small(Spy(**FedDGL.tiny().model_dump()))
     for stage in made:
         if stage.t == 2:
             break
@@ -291,7 +270,7 @@ def test_temporal_aggregation_equals_a_node_by_node_reference():
 
 @pytest.mark.parametrize("former", [None, 0, 1])
 def test_snapshots_are_the_stages(former):
-    made = _made(_tiny(Feddy, former=former))
+    made = testing.run_small(_tiny(Feddy, former=former))
     checked = 0
     for stage in made:
         for name, part in made.parts.items():

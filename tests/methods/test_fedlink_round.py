@@ -1,12 +1,16 @@
-"""The server's lines of FedLink's box, and what runs of earlier releases have in their saves."""
+"""FedLink's lines of the server, its uploads to the byte, and buffers in turn."""
 
 import numpy as np
 import pytest
 import torch
 
+from fedvine import testing
 from fedvine.core.errors import Refused
-from fedvine.core.method import At, World
-from fedvine.methods._fedlink.rows import Request
+from fedvine.core.message import pack
+from fedvine.core.method import At, World, on_client
+from fedvine.experiments.run import run
+from fedvine.methods._fedlink.edges import EdgeBuffers
+from fedvine.methods._fedlink.rows import SIDES, Request, draw_batch
 from fedvine.methods.fedlink import FedLink
 
 NONE = {"rows": np.empty(0, np.int32), "keys": np.empty(0, np.uint64)}
@@ -72,3 +76,88 @@ def test_a_row_that_is_asked_for_twice_is_refused(twice):
         Request(table).check(asked, "it", {})
     once = {"rows": np.array([0, 2], np.int32), "keys": np.array([11, 13], np.uint64)}
     Request(table).check(once, "it", {})
+
+
+CAPACITY, SKELETON = 40, 2000    # edges of the one buffer; more bytes than any skeleton here has
+
+
+class Spy(FedLink):
+    """Keeps the skeletons of what clients answer, by (t, r, function)."""
+
+    @on_client
+    def choose(self, client):
+        return self.note(client, "choose", super().choose(client))
+
+    @on_client
+    def train(self, client, model, sent):
+        return self.note(client, "train", super().train(client, model, sent))
+
+    def note(self, client, function, reply):
+        client.world.facts.setdefault("skeletons", {}).setdefault(
+            (*client.place[:2], function), []).append(len(pack(reply).skeleton))
+        return reply
+
+
+def _uploads(width, share):
+    """Bytes up by (t, r, function), skeletons taken off, and rows touched in the first stage."""
+    method = Spy(rounds=2, capacity=CAPACITY, buffers=1, steps=2, width=width, share=share)
+    parts, plan = testing.tiny_case()
+    counted = {}
+
+    def on_round(at, clients):
+        for line in clients.log:
+            counted[line["t"], line["r"], line["function"]] = line["up"]
+
+    made = run(method, parts, plan, seed=7, protocol=testing.PROTOCOL, on_round=on_round)
+    next(iter(made))
+    assert made.server is not None
+    skeletons = made.clients.world.facts["skeletons"]
+    assert all(size < SKELETON for sizes in skeletons.values() for size in sizes)
+    touched = 0
+    for part in parts.parts.values():
+        stage = plan.stage(part, 0)
+        touched += sum(len(np.unique(getattr(stage, column)[-CAPACITY:]))
+                       for column, side in (("src", "users"), ("dst", "items")) if side in share)
+    model = sum(x.numel() for x in made.server.model.values()) * 4 * len(parts.parts)
+    return ({place: counted[place] - sum(sizes) for place, sizes in skeletons.items()}, touched,
+            model if "model" in share else 0)
+
+
+@pytest.mark.parametrize("width", [4, 64])
+@pytest.mark.parametrize("share", [("users",), ("items",), ("model", *SIDES)], ids="-".join)
+def test_an_upload_is_touched_rows_times_their_bytes(width, share):
+    up, touched, model = _uploads(width, share)
+    assert touched > 10
+    # round 1: nobody knows a row's number yet, so a key of 8 bytes stands for it
+    assert up[0, 1, "choose"] == touched * 8
+    assert up[0, 1, "train"] == touched * 4 * width + model
+    # round 2: numbers are known
+    assert up[0, 2, "choose"] == touched * 4
+    assert up[0, 2, "train"] == touched * 4 * width + model
+    assert up[0, 2, "choose"] + up[0, 2, "train"] - model == touched * (4 * width + 4)
+
+
+def test_steps_take_the_buffers_oldest_first_and_begin_again():
+    kept, draw = EdgeBuffers(10, 3), np.random.default_rng(0)
+    kept.push(*np.arange(44).reshape(2, 22).astype(np.int32))     # two whole buffers, and 2 edges
+    oldest = [(0, 2), (2, 12), (12, 22)]                           # newest edges fill a buffer
+    for turn in range(7):
+        batch = draw_batch(kept, "cyclic", draw, {}, "cpu", turn)
+        assert batch.users.tolist() == list(range(*oldest[turn % 3]))
+
+
+def test_a_client_goes_on_where_it_was():
+    taken = []
+
+    class Watched(FedLink):
+        """Turns are written down."""
+
+        def batch(self, client, draw):
+            taken.append((client.name, client.turn))
+            return super().batch(client, draw)
+
+    method = Watched.tiny().model_copy(update={"draw": "cyclic", "steps": 3})
+    run(method, *testing.tiny_case(), seed=7, protocol=testing.PROTOCOL).finish()
+    for name in testing.NAMES:
+        turns = [turn for who, turn in taken if who == name]
+        assert turns == list(range(len(turns))) and len(turns) == 4 * 2 * 3

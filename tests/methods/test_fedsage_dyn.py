@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedvine import testing
 from fedvine.core.ledger import seeded
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
-from fedvine.engines.faults import MockClients
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods.fedavg_dyn import FedAvgDyn
@@ -24,18 +22,6 @@ from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 SMALL: dict[str, Any] = {"rounds": 2, "features": 4, "hidden": 5, "epochs": 2}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["edges", "classes"])
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-def test_the_contract(check, target):
-    check(FedSageDyn.tiny().model_copy(update={"target": target}))
-
-
-@pytest.mark.slow
-def test_a_bad_reply_counts_as_missing():
-    testing.check_bad_replies(FedSageDyn.tiny())
 
 
 def stream(seed: int, nodes: int = 40, edges: int = 240) -> EventStream:
@@ -74,17 +60,6 @@ def test_with_nothing_hidden_it_is_fedavg(target, more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["edges", "classes"])
-def test_a_client_killed_while_generators_learn_changes_nothing(target):
-    method = FedSageDyn(target=target, alone=2, jointly=2, **SMALL)
-    plain = finished(method)
-    kills = [(t, r, c) for t, r in ((1, 1), (2, 2)) for c in range(1, 9)]
-    killed = finished(method, engine=MockClients, kill=kills)
-    assert [s.found for s in plain.stages] == [s.found for s in killed.stages]
-    assert sum(len(method.mended(c)[0]) for c in held(plain)) > 0   # else it would be FedAvgDyn
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["edges", "classes"])
 def test_scoring_leaves_no_trace_and_teaches_nothing(target):
     """What is learned is the same where the library scores nothing in between."""
     method = FedSageDyn(target=target, alone=2, jointly=2, **SMALL)
@@ -99,46 +74,6 @@ def test_scoring_leaves_no_trace_and_teaches_nothing(target):
     for a, b in zip(held(one), held(other), strict=True):
         assert all(map(torch.equal, a.neighgen.parameters(), b.neighgen.parameters()))
         assert torch.equal(a.part.x, b.part.x) and np.array_equal(a.part.ends, b.part.ends)
-
-
-@pytest.mark.slow
-def test_no_row_of_features_is_in_what_generators_say():
-    crossed: list[tuple[str, list[torch.Tensor]]] = []
-
-    def arrays(value: Any) -> list[torch.Tensor]:
-        if isinstance(value, dict):
-            return [a for v in value.values() for a in arrays(v)]
-        if isinstance(value, (list, tuple)):
-            return [a for v in value for a in arrays(v)]
-        return [torch.as_tensor(value)] if isinstance(value, (np.ndarray, torch.Tensor)) else []
-
-    class Watched(FedSageDyn):
-        """What crosses while generators learn is written down."""
-
-        def learn_jointly(self, clients):
-            call = clients.call
-
-            def watched(function, *same, **options):
-                sent = call(function, *same, **options)
-                crossed.append((function.__name__, arrays(options.get("per_client", {}))))
-                crossed.append((function.__name__, arrays(dict(sent.items()))))
-                return sent
-
-            clients.call = watched
-            super().learn_jointly(clients)
-            clients.call = call
-
-    made = finished(Watched(target="classes", jointly=2, **SMALL))
-    assert {name for name, _ in crossed} == {"show", "judge", "learn"}
-    x = torch.cat([c.part.x for c in held(made)])[:, :3]
-    seen = 0
-    for _, tensors in crossed:
-        for sent in tensors:
-            flat = sent.to(x).flatten()
-            for start in range(len(flat) - 2):          # wherever a row might lie
-                assert not torch.isclose(x, flat[start:start + 3], rtol=1e-5).all(1).any()
-                seen += 1
-    assert seen > 1000
 
 
 def taught(**options: Any) -> tuple[FedSageDyn, Client]:
@@ -163,48 +98,6 @@ def taught(**options: Any) -> tuple[FedSageDyn, Client]:
     client.part.degree = client.part.graph.degree.copy()
     client.place = (0, 1, 1)
     return method, client
-
-
-def test_the_generators_learn_numbers_and_features_of_hidden_neighbours():
-    method, client = taught(alone=200)
-    assert len(method.mended(client)[0]) == 0                   # who never learned
-    method.learn_alone(client)
-    client.place = (1, 1, 1)                                    # others are hidden now
-    with torch.no_grad():
-        z, many, (hidden, _, pairs) = method.codes(client)
-        found = client.neighgen.missing(z)
-    seen = ~hidden
-    assert np.corrcoef(found[seen], many[seen])[0, 1] > 0.5
-    assert float((found - many)[seen].abs().mean()) < float(
-        (many[seen] - many[seen].mean()).abs().mean())
-    x = rows_of(client.part.x, client.part.ends)
-    node, other = torch.from_numpy(pairs)
-    with torch.no_grad():
-        made = generated(client.neighgen.fgen(), z, method.neighbours)[:, 0]
-    ours, mean = (((row - x[other]) ** 2).mean(1).mean() for row in (made[node], x.mean(0)))
-    assert ours < 0.5 * mean
-
-
-@pytest.mark.slow
-def test_what_others_say_draws_generated_rows_towards_their_nodes():
-    far = torch.full((30, 5), 4.0)                              # another client's nodes
-
-    def distance(alpha: float) -> float:
-        method, client = taught(alone=20, alpha=alpha, hide=0.3)
-        _, other = taught(hide=0.3)
-        other.part = Part(5, other.net.state_widths, torch.float32)
-        other.part.append(far)
-        method.learn_alone(client)
-        for call in range(2, 60):
-            client.place = other.place = (0, 1, call)
-            slopes = method.judge(other, {"ada": method.show(client)})
-            assert {n: s.shape for n, s in slopes["ada"].items()} == {
-                n: p.shape for n, p in client.neighgen.fgen().items()}
-            method.learn(client, slopes["ada"])
-        _, rows = method.mended(client)
-        return float((rows[:, :3] - far[0, :3]).square().mean())
-
-    assert distance(3.0) < 0.8 * distance(0.0)
 
 
 def test_gradients_of_few_codes_tell_the_nearest_rows():

@@ -7,46 +7,13 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
-from fedvine import testing
-from fedvine.core.ledger import seeded
 from fedvine.core.rng import rng, torch_rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
-from fedvine.experiments.run import run
 from fedvine.nn.gat import inputs
 from fedvine.nn.graphsage import Sage
 from fedvine.rivals._fedsage import generated, noisy
 from fedvine.rivals.fedsage_plus import FedSagePlus
-
-TINY = FedSagePlus.tiny()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-def test_the_contract(check):
-    check(TINY)
-
-
-@pytest.mark.parametrize("options", [
-    {"answers": "global"}, {"moments": "fresh"}, {"hide": 0.0}, {"jointly": 0}, {"alone": 0},
-    {"sample": 3}, {"fraction": 0.4}], ids=str)
-def test_every_variant_runs(options):
-    made = testing._run(TINY.model_copy(update=options)).finish()
-    assert 0 <= made.scores["test"]["mean"]["am"] <= 100
-
-
-@pytest.mark.slow
-def test_sparse_features_give_the_same_run():
-    parts, plan = testing.tiny_graphs()
-    sparse = parts.mapped(lambda name, part: Graph.make(
-        csr_matrix(part.x), part.edges, part.y, classes=part.classes))
-    dense = parts.mapped(lambda name, part: Graph.make(
-        part.x, part.edges, part.y, classes=part.classes))
-    method = TINY.model_copy(update={"alone": 10})
-    found = [run(method, p, plan, seed=7, fresh=seeded(7)).finish() for p in (sparse, dense)]
-    models = [made.server.model for made in found]
-    for n, value in models[0].items():
-        torch.testing.assert_close(value, models[1][n], rtol=1e-3, atol=1e-4)
 
 
 def taught(sparse: bool = True, **options: Any) -> tuple[FedSagePlus, Client]:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
-from fedvine import testing
 from fedvine.core import tree
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
@@ -18,12 +17,6 @@ from fedvine.experiments.run import run
 from fedvine.nn.gat import inputs, unpacked
 from fedvine.rivals.glfc import Glfc, alone, herded, slope_weights
 from fedvine.tasks.task_plan import by_task
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-def test_the_contract(check):
-    check(Glfc.tiny())
 
 
 def whole(sparse=False):
@@ -79,18 +72,6 @@ def test_the_loss_is_equation_a_by_loops(weights):
     expected = weights[0] * gradient + weights[1] * relation if weights[1] else gradient
     assert float(method.loss(client, client.torch_rng()).detach()) == pytest.approx(
         expected, rel=1e-4)
-
-
-def test_the_weight_of_a_node_is_its_gradient_by_the_logit_of_its_class():
-    scores = torch.randn(7, 3, generator=torch.Generator().manual_seed(2)).requires_grad_()
-    y = torch.tensor([0, 1, 1, 0, 2, 2, 2])
-    truth = torch.nn.functional.one_hot(y, 3).float()
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, truth, reduction="sum")
-    slope, = torch.autograd.grad(loss, scores)
-    size = slope.abs()[torch.arange(7), y]
-    expected = torch.cat([size[:4] / size[:4].mean(), size[4:] / size[4:].mean()])
-    torch.testing.assert_close(slope_weights(scores.detach(), truth, 4), expected)
-    assert slope_weights(scores.detach(), truth, 7).tolist() == [1.0] * 7
 
 
 def test_the_weight_of_a_node_that_is_learned_well_has_all_its_digits():

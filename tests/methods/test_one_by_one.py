@@ -7,19 +7,11 @@ import pytest
 import torch
 from two_classes import SMALL, f1, held, made
 
-from fedvine import testing
-from fedvine.core import registry, tree
+from fedvine.core import tree
 from fedvine.methods.roland import Roland
 from fedvine.rivals.dygrain import DyGrain, top
 from fedvine.rivals.ergnn_dyn import ErGnnDyn
 from fedvine.rivals.twp_dyn import TwpDyn
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["twp_dyn", "ergnn_dyn", "dygrain"])
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-def test_the_contract(check, name):
-    check(registry.method(name).tiny())
 
 
 def began(method: Any, stages: int = 1) -> tuple[Any, Any]:
@@ -137,12 +129,6 @@ def test_kept_nodes_are_those_nearest_to_the_mean_and_are_replayed():
                                sum(losses) / 2)
     _, client = began(method, 3)
     assert len(np.unique(client.kept[0])) == client.kept.shape[1] > 4   # each once
-
-
-@pytest.mark.parametrize("select", ["coverage", "clearest"])
-def test_other_selections_keep_nodes_of_each_class(select):
-    _, client = began(ErGnnDyn(per_class=2, select=select, **SMALL))
-    assert np.bincount(client.kept[1]).tolist() == [2, 2]
 
 
 # -- DyGRAIN --------------------------------------------------------------------------------------

@@ -8,19 +8,10 @@ import pytest
 import torch
 from two_classes import SMALL, f1, held, made
 
-from fedvine import testing
-from fedvine.core import registry
 from fedvine.core.rng import rng
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.rivals.d_fedgnn import DFedGnn, neighbours, weight
 from fedvine.rivals.fedproto_dyn import FedProtoDyn
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedproto_dyn", "d_fedgnn"])
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-def test_the_contract(check, name):
-    check(registry.method(name).tiny())
 
 
 # -- FedProtoDyn ----------------------------------------------------------------------------------
@@ -57,25 +48,6 @@ def test_the_loss_is_that_of_the_equation():
         mine = [rows[i].numpy() for i in range(5) if labels[i] == j]
         apart += float(((np.mean(mine, 0) - prototypes[j].numpy()) ** 2).sum())
     torch.testing.assert_close(given, wanted + 0.7 * apart / (2 * 5))
-
-
-@pytest.mark.slow
-def test_models_stay_at_home_and_the_pull_holds_prototypes_together():
-    def spread(pull: float) -> float:
-        found = made(FedProtoDyn(pull=pull, **SMALL | {"rounds": 30})).finish()
-        means = []
-        for k, client in enumerate(held(found)):
-            y = found.server.past.nodes.at(np.inf, 40)[1]
-            mine = np.flatnonzero((found.server.placement.owner == k) & (y == 1))
-            rows = found.method.alone(client, False)
-            means.append(rows[torch.from_numpy(found.server.placement.place[mine])].mean(0))
-        return float(torch.stack(means).var(0).mean())
-
-    found = made(FedProtoDyn(**SMALL)).finish()
-    assert not any(line["function"] == "trained" for line in found.clients.log)
-    weights = [c.net.state_dict() for c in held(found)]
-    assert any(not torch.equal(weights[0][n], weights[1][n]) for n in weights[0])
-    assert spread(10.0) < 0.5 * spread(0.0)
 
 
 @pytest.mark.slow
@@ -140,14 +112,3 @@ def test_who_talks_to_whom_is_in_the_log(tmp_path):
     assert len(heard) == 3 * 4 and len({json.dumps(h) for h in heard}) > 1
     assert all(one in h[other] for h in heard for one in h for other in h[one])
     assert not any("heard" in line for line in lines if line["function"] != "mix")
-
-
-@pytest.mark.slow
-def test_all_with_all_makes_equal_models_and_a_ring_does_not():
-    def apart(topology: str) -> float:
-        weights = [torch.cat([p.detach().flatten() for p in c.net.parameters()])
-                   for c in held(made(DFedGnn(topology=topology, **SMALL), 5).finish())]
-        return max(float((w - weights[0]).abs().max()) for w in weights)
-
-    assert apart("full") < 1e-12 < apart("ring")
-    assert f1(made(DFedGnn(**SMALL | {"rounds": 20})).finish()) > 0.8

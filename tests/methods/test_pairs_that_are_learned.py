@@ -85,13 +85,3 @@ def test_scores_depend_on_the_order_of_ends_only_where_edges_have_a_direction(ba
         there, back = net.score(a, b), net.score(b, a)
         assert torch.equal(there, back) != directed
         assert not torch.allclose(there, net.score(a, a))
-
-
-def test_a_stream_says_whether_its_edges_have_a_direction():
-    src, dst = rng("undirected").integers(0, 12, (2, 60)).astype(np.int32)
-    data = EventStream(src, dst, np.arange(60), Ids.of([f"n{i}" for i in range(12)]))
-    for stream, directed in ((data, True), (data.with_direction(False), False)):
-        done: Any = run(DgCoLearn.tiny(), stream.split("hash", k=2), stream.by_count(20),
-                        protocol=LinkPrediction(negatives=2, positives=5)).finish()
-        held = [done.server.net, *(r.client.net for r in done.clients.workers.values())]
-        assert [net.directed for net in held] == [directed] * 3

@@ -459,7 +459,7 @@ def test_tasks_that_all_withhold_are_no_end(fields, least):
     """Where features are reduced (width = 8) or not; with 8 some tasks are not withheld."""
     method = PowerPlus(**{"rounds": 1, "epochs": 1, "hidden": 4, "width": 8, "hops": 2,
                           "least": least} | fields)
-    made: Any = testing._run(method).finish()
+    made: Any = testing.run_small(method).finish()
     assert "am" in made.summary["scores"]["test"]["mean"]
     assert bool(made.server.closed["scale"]) == bool(made.server.counts.any())
 

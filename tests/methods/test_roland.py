@@ -12,14 +12,6 @@ from fedvine.experiments.run import run
 from fedvine.methods.roland import Roland
 from fedvine.nn.roland import Roland as Layers
 
-RIVAL = {"meta": 0.7, "norm": True}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["edges", "classes"])
-def test_the_contract(target):
-    testing.check_method(Roland.tiny().model_copy(update={"target": target, **RIVAL}))
-
 
 def test_a_layer_has_the_rows_of_torchs_batch_norm():
     net = Layers(6, 4, 2, seed=1).double()

@@ -1,7 +1,6 @@
-"""TARGET: its two losses by loops, a generator that learns, and statistics that clients measure."""
+"""TARGET and LANDER: losses by loops, anchors, generators, and what clients measure."""
 
-from dataclasses import replace
-from math import exp, log
+from math import exp, log, log2, sqrt
 
 import numpy as np
 import pytest
@@ -11,29 +10,15 @@ from scipy.sparse import csr_matrix
 from fedvine import testing
 from fedvine.core import tree
 from fedvine.core.method import Server
-from fedvine.core.rng import rng
+from fedvine.core.rng import rng, torch_rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
-from fedvine.methods.fedavg import FedAvg
 from fedvine.nn.gat import inputs
-from fedvine.rivals._synthesis import alone, moments, spread
+from fedvine.rivals._synthesis import alone, moments
+from fedvine.rivals.lander import FromAnchors, Lander, anchor, bound
 from fedvine.rivals.target import Target
 
 TINY = Target.tiny()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-def test_the_contract(check):
-    check(TINY)
-
-
-@pytest.mark.parametrize("options", [{"batches": 0}, {"warmup": 9}, {"distillation": 0.0},
-                                     {"answers": "global"}, {"fraction": 0.4}, {"batch": 1}],
-                         ids=str)
-def test_every_variant_runs(options):
-    made = testing._run(TINY.model_copy(update=options)).finish()
-    assert 0 <= made.scores["test"]["mean"]["am"] <= 100
 
 
 def whole(sparse=False):
@@ -121,42 +106,6 @@ def test_the_generators_loss_is_equation_a_by_loops():
     assert found == pytest.approx(expected - 1.3 * apart / 12, rel=1e-4)
 
 
-@pytest.mark.slow
-def test_a_generator_learns_rows_that_the_teacher_takes_for_their_classes():
-    """The teacher has learned three of the classes; the first measure is without any step."""
-    graph, seen, made = whole(), torch.tensor([0, 1, 3]), {}
-    world = World(("ada",), 0, 3, graph.facts())
-    keep = graph.y != 2
-    x, truth = torch.from_numpy(graph.x[keep]), torch.from_numpy(graph.y[keep])
-    for steps in (0, 40):
-        method = Target(hidden=8, batch=30, batches=4, warmup=9, steps=steps, w_statistics=0.3,
-                        generator_learning_rate=0.02)
-        teacher = method.net(world)
-        optimizer = torch.optim.Adam(teacher.parameters(), lr=0.05)
-        for _ in range(60):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(teacher(alone(x)), truth).backward()
-            optimizer.step()
-        with torch.no_grad():
-            server = server_of(method, world, model=tree.weights(teacher), statistics={
-                "x": moments(x), "h": moments(teacher.first(alone(x)))})
-        wanted, original = [], method.wanted
-        object.__setattr__(method, "wanted", lambda *a, w=wanted, f=original: w.append(f(*a))
-                           or w[-1])
-        rows = method.generated(server, world, torch.Generator().manual_seed(2))
-        y = torch.cat(wanted)
-        assert rows.shape == (120, 6)
-        mean, variance = spread(server.statistics["x"])     # of each batch those of the data
-        torch.testing.assert_close(rows[:30].mean(0), mean, rtol=0.05, atol=0.1)
-        torch.testing.assert_close(rows[:30].var(0, unbiased=False), variance, rtol=0.05, atol=0.1)
-        with torch.no_grad():
-            taken = seen[teacher(alone(rows))[:, seen].argmax(1)]
-            made[steps] = (float(method.price(server, teacher, None, y, rows)),
-                           float((taken == y).float().mean()))
-    assert made[40][0] < 0.5 * made[0][0]
-    assert made[40][1] > 0.9 > made[0][1] + 0.3
-
-
 def test_a_student_comes_nearer_to_its_teacher():
     method = Target(hidden=4, batch=20, student_steps=150)
     world = World(("ada",), 0, 3, whole().facts())
@@ -192,7 +141,7 @@ def test_statistics_are_of_nodes_and_rows_by_their_classes(sparse):
 
 
 def test_the_server_knows_classes_that_were_learned_and_sends_rows_from_the_second_task():
-    made = testing._run(TINY)
+    made = testing.run_small(TINY)
     stages, seen = iter(made), np.zeros(8, bool)
     for t in range(4):
         next(stages)
@@ -206,14 +155,83 @@ def test_the_server_knows_classes_that_were_learned_and_sends_rows_from_the_seco
         assert np.array_equal(made.server.seen, seen)
 
 
-@pytest.mark.slow
-def test_it_forgets_less_than_averaging():
-    parts, plan = testing.tiny_graphs()
+NAMES = ("tea", "teas", "ham", "ale")
 
-    def forgotten(method, **options):
-        method = method.model_copy(update={
-            "rounds": 6, "epochs": 4, "hidden": 16, "learning_rate": 0.03, **options})
-        return np.mean([testing._run(method, (parts, replace(plan, seed=seed))).finish().scores[
-            "test"]["mean"]["fm"] for seed in range(3)])
 
-    assert forgotten(TINY, batch=32, batches=6) < forgotten(FedAvg.tiny()) - 10
+def test_an_anchor_is_the_sum_of_its_groups_of_letters():
+    groups = ["<t", "te", "ea", "a>", "<te", "tea", "ea>", "<tea", "tea>"]
+    total = sum(torch.randn(32, generator=torch_rng("n-gram", g)) for g in groups)
+    expected = total / total.norm() * 10 * sqrt(32 / 512)
+    torch.testing.assert_close(anchor("Tea", 32), expected)
+    tea, teas, ham = (anchor(n, 512) for n in NAMES[:3])
+    assert tea @ teas > 50 and abs(tea @ ham) < 20          # of 100
+    assert anchor("", 8).isfinite().all()
+
+
+def test_the_bound_by_hand():
+    f = torch.tensor([[0.0, 0.0], [1.0, 3.0], [0.1, 0.0]], requires_grad=True)
+    anchors = torch.tensor([[0.0, 2.0], [1.0, 1.0], [0.0, 0.0]])
+    found = bound(f, anchors, 0.5)          # squares: 2, 2 and 0.005, which is within the radius
+    assert float(found.detach()) == pytest.approx((1.5 + 1.5 + 0) / 3)
+    found.backward()
+    assert not f.grad[2].any() and f.grad[:2].abs().sum() > 0
+
+
+def lander_client(method):
+    """A client with classes 2 and 3, rows from the server, and a teacher of random weights."""
+    draw = rng(3, "lander")
+    y = np.tile(np.arange(4), 10)
+    graph = Graph.make(draw.normal(size=(40, 6)).astype(np.float32), draw.integers(0, 40, (2, 60)),
+                       y, classes=NAMES)
+    client = Client("ada", World(("ada",), 0, 3, graph.facts()))
+    method.setup(client)
+    client.stage, client.place = graph.induced(np.flatnonzero(y >= 2)), (1, 1, 1)
+    rows = torch.randn(5, 6, generator=torch.Generator().manual_seed(4))
+    tree.load(client.model, weights(method, client.world, 5))
+    method.meet(client, weights(method, client.world, 6), rows, np.array([1, 1, 1, 0], bool))
+    return client
+
+
+def test_the_loss_is_equation_a_by_loops():
+    method = Lander(hidden=4, dropout=0.0, anchor_width=3, current=0.3, distillation=0.5,
+                    anchoring=2.0, radius=0.4)
+    client = lander_client(method)
+    teacher = tree.load(method.net(client.world), client.teacher)
+    graph, nodes, y = method.labelled(client)
+    with torch.no_grad():
+        scores, f = (part[nodes].double().numpy() for part in client.model.both(graph))
+        (ours, fs), (theirs, ft) = ([p.double().numpy() for p in net.both(alone(client.rows))]
+                                    for net in (client.model, teacher))
+    new = 0.0
+    for row, place, c in zip(scores, f, y.tolist(), strict=True):
+        far = ((place - anchor(NAMES[c], 3).numpy()) ** 2).mean()
+        new += -log(softmax(row, (2, 3))[c]) + 2.0 * max(0.0, far - 0.4)
+    held = ((fs - ft) ** 2).mean()
+    for a, b in zip(ours, theirs, strict=True):
+        p, q = softmax(b, (0, 1, 2), 2.0), softmax(a, (0, 1, 2), 2.0)
+        held -= sum(p[c] * log(q[c]) for c in (0, 1, 2)) / 5
+    u, v = log2(4 / 2 + 1), sqrt(3 / 4)
+    expected = 0.3 * (1 + 1 / u) / v * new / len(y) + 0.5 * u * v * held
+    found = method.loss(client, client.torch_rng())
+    assert float(found.detach()) == pytest.approx(expected, rel=1e-4)
+
+
+def test_names_travel_and_features_statistics_do_not():
+    method = Lander(hidden=4, anchor_width=3)
+    client = lander_client(method)
+    sent = method.learn(client, tree.weights(client.model))
+    assert sent["names"] == ["ham", "ale"] and set(sent["statistics"]) == {"h"}
+    server = method.start(client.world)
+    method.take(server, sent)
+    assert server.names == {"2": "ham", "3": "ale"}
+    torch.testing.assert_close(method.anchors(server, torch.tensor([3, 2])),
+                               torch.stack([anchor("ale", 3), anchor("ham", 3)]))
+
+
+def test_the_generator_makes_nodes_of_anchors_by_layers_of_random_weights():
+    anchors = torch.stack([anchor(n, 3) for n in NAMES])
+    maker = FromAnchors(anchors, 5, 6, 0.01, torch.Generator().manual_seed(1))
+    maker.begin(torch.arange(4).repeat(2), torch.Generator().manual_seed(2))
+    unit = anchors / anchors.square().mean(1, keepdim=True).sqrt()
+    codes = torch.stack([unit[c] @ maker.layers[g] for g in range(2) for c in range(4)])
+    torch.testing.assert_close(maker(), maker.rows(codes, maker.mean, maker.deviation))

@@ -10,31 +10,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
-from fedvine.data.node_data import NodeData
 from fedvine.data.snapshot import DynamicSnapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn.events import Recent, ages, among
 from fedvine.methods.dgcolearn import DgCoLearn
-from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.roland import Roland
-from fedvine.nn.tgn import Tgn, waves
-from fedvine.rivals.d_fedgnn import DFedGnn
-from fedvine.rivals.feddgl_dyn import FedDglDyn
-from fedvine.rivals.fedproto_dyn import FedProtoDyn
+from fedvine.nn.tgn import waves
 from fedvine.tasks.link_prediction import LinkPrediction
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [
-    {"target": "classes"}, {"exchange_gradients": False},
-    {"exchange": "none"}, {"scope": "changed"}])
-def test_the_contract(options):
-    testing.check_method(DgCoLearn.tiny().model_copy(update={"backbone": "tgn", **options}))
 
 
 def stream(seed: int = 0, deletions: bool = False) -> EventStream:
@@ -154,28 +139,6 @@ def test_clients_learn_what_one_machine_learns(seed, clients, layers, deletions,
         assert np.abs(by_node(one)[1]["memory"]).max() > 0.01
 
 
-@pytest.mark.parametrize("kind", [DgCoLearn, Roland, FedAvgDyn, DgCoLearnPlus])
-def test_every_method_of_the_family_learns_each_parameter(kind):
-    done = started(tgn(kind), 3, stream()).finish()
-    assert isinstance(done.server.net, Tgn)
-    fresh = done.method.net(done.clients.world)
-    for name, p in done.server.net.named_parameters():
-        assert (p - fresh.get_parameter(name)).abs().max() > 0, name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [FedProtoDyn, DFedGnn, FedDglDyn])
-def test_own_models_of_classes_learn_each_parameter(kind):
-    y = NodeData.make(np.arange(24), np.zeros(24), np.arange(24) % 2, ["a", "b"])
-    method = tgn(kind, target="classes")
-    data = stream().with_nodes(y)
-    done: Any = run(method, data.split("hash", k=2), data.by_count(30)).finish()
-    fresh = method.net(done.clients.world)
-    for worker in done.clients.workers.values():
-        for name, p in worker.client.net.named_parameters():
-            assert (p - fresh.get_parameter(name)).abs().max() > 0, name
-
-
 def test_without_exchange_a_client_learns_nothing_of_events_elsewhere():
     seen: list[dict[str, np.ndarray]] = []
 
@@ -231,18 +194,6 @@ def test_times_of_edges_are_those_of_the_events_one_by_one(stages, window):
                 np.testing.assert_allclose(found, waves(np.array(of[node])).sum(0), atol=1e-12)
     assert all(len(long) >= 2 * len(short) for (long, _), (short, _) in itertools.pairwise(
         recent.runs))
-
-
-@pytest.mark.slow
-def test_where_rows_are_skipped_times_of_the_others_do_not_travel():
-    draw = rng("tgn", "skips")
-    src, dst = draw.integers(0, 400, (2, 400)).astype(np.int32)
-    data = EventStream(src, dst, np.arange(400), Ids.of([f"n{i}" for i in range(400)]))
-    down = {}
-    for scope in ("snapshot", "changed"):
-        done = started(tgn(scope=scope, layers=1, window="all"), 3, data).finish()
-        down[scope] = done.summary["by"]["memories"]["down"]
-    assert down["changed"] < 0.75 * down["snapshot"]
 
 
 def test_what_would_not_be_exact_or_protected_is_refused():

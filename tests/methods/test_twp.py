@@ -4,20 +4,13 @@ import pytest
 import torch
 
 from fedvine import testing
-from fedvine.core import registry, tree
+from fedvine.core import tree
 from fedvine.core.state import Client, World
 from fedvine.experiments.run import run
 from fedvine.methods.fedavg import FedAvg
 from fedvine.rivals.twp import Twp, TwpIsolated
 
 TINY = Twp.tiny()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", ["twp", "twp_isolated"])
-def test_the_contract(name, check):
-    check(registry.method(name).tiny())
 
 
 def scores(method):

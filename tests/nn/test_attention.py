@@ -1,4 +1,4 @@
-"""Sums and products by loops are torch's, bit for bit, and so are their gradients."""
+"""Attention: sums and gradients, and the network that it is in."""
 
 import gc
 import weakref
@@ -8,8 +8,10 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
+from fedvine.core.rng import rng
+from fedvine.data.graph import Graph
 from fedvine.nn import gat
-from fedvine.nn.gat import features, product, weighted_sums
+from fedvine.nn.gat import Gat, features, inputs, product, weighted_sums
 
 
 def by_torch(rows, weight, src, dst):
@@ -46,15 +48,6 @@ def test_sums_and_gradients(nodes, edges, width, dtype):
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
-def test_one_gradient_alone():
-    rows, weight, src, dst = case(9, 40, 5)
-    for r, w in ((rows, weight.detach()), (rows.detach(), weight)):
-        given = [t for t in (r, w) if t.requires_grad]
-        mine, = torch.autograd.grad(weighted_sums(r, w, src, dst).square().sum(), given)
-        theirs, = torch.autograd.grad(by_torch(r, w, src, dst).square().sum(), given)
-        assert torch.equal(mine, theirs)
-
-
 def test_gradients_of_gradients():
     rows, weight, src, dst = case(30, 200, 4)
     found = []
@@ -64,13 +57,6 @@ def test_gradients_of_gradients():
         found.append(torch.autograd.grad(sum(g.square().sum() for g in first), [rows, weight]))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b)
-
-
-def test_other_sources_with_the_same_targets():
-    rows, weight, src, dst = case(9, 40, 5)
-    for other in (src, src.flip(0), src):
-        assert torch.equal(weighted_sums(rows, weight, other, dst),
-                           by_torch(rows, weight, other, dst))
 
 
 def test_product_with_sparse_features():
@@ -99,3 +85,71 @@ def test_what_is_made_of_a_tensor_goes_with_it():
     del src, dst, x
     gc.collect()
     assert [one() for one in made] == [None, None]
+
+
+def small():
+    draw = rng(2, "gat")
+    graph = Graph.make(draw.normal(size=(9, 5)).astype(np.float32), draw.integers(0, 9, (2, 14)),
+                       draw.integers(0, 3, 9))
+    return inputs(graph), Gat(5, 4, 3, seed=1)
+
+
+def dense(alpha, graph):
+    """The coefficients as a matrix [target, source]; an edge that is there twice counts twice."""
+    found = torch.zeros(len(graph.x), len(graph.x))
+    return found.index_put((graph.dst, graph.src), alpha, accumulate=True)
+
+
+def test_coefficients_are_a_mean_over_neighbours_and_make_up_the_logits():
+    graph, net = small()
+    first, second = (dense(alpha, graph) for alpha in net.coefficients(graph))
+    for matrix in (first, second):
+        torch.testing.assert_close(matrix.sum(1), torch.ones(9))
+    hidden = (first @ graph.x @ net.first.weight + net.first.bias).relu()
+    torch.testing.assert_close(hidden, net.embed(graph))
+    logits = second @ hidden @ net.second.weight + net.second.bias
+    torch.testing.assert_close(logits, net(graph))
+
+
+def slopes(net, graph, where):
+    """The gradient of attention's target weights of a layer, and of its source weights."""
+    (net(graph) ** 2).sum().backward()
+    layer = getattr(net, where)
+    return layer.target.grad, layer.source.grad
+
+
+def test_what_all_neighbours_of_a_node_have_alike_has_no_gradient():
+    """Exactly: what is left of a sum that cancels would become full steps of Adam."""
+    graph, net = small()                 # every e_ij is above 0, then every one is below
+    graph = graph._replace(x=torch.ones(9, 5) + 0.1 * graph.x)
+    with torch.no_grad():
+        net.first.weight.abs_()
+        net.first.source.fill_(1.0)
+        net.first.target.fill_(1.0)
+    for sign in (1, -1):
+        net.zero_grad()
+        with torch.no_grad():
+            net.first.source.mul_(sign)
+            net.first.target.mul_(sign)
+        target, source = slopes(net, graph, "first")
+        assert (target == 0).all() and (source != 0).any()
+
+
+def test_gradients_are_those_of_a_plain_attention():
+    graph, net = small()
+    graph, net = graph._replace(x=graph.x.double()), net.double()
+
+    def plain(layer, x):
+        h = x @ layer.weight
+        e = torch.nn.functional.leaky_relu((h @ layer.source)[graph.src]
+                                           + (h @ layer.target)[graph.dst], 0.2)
+        a = torch.exp(e)
+        total = torch.zeros(len(x), dtype=x.dtype).index_add(0, graph.dst, a)
+        sums = torch.zeros_like(h).index_add(0, graph.dst, a[:, None] * h[graph.src])
+        return sums / total[:, None] + layer.bias
+
+    parameters = list(net.parameters())
+    ours = torch.autograd.grad((net(graph) ** 2).sum(), parameters)
+    theirs = torch.autograd.grad((plain(net.second, plain(net.first, graph.x).relu()) ** 2).sum(),
+                                 parameters)
+    torch.testing.assert_close(ours, theirs)

@@ -9,7 +9,6 @@ from second_device import FAR, emulated
 
 from fedvine.data.ids import Ids
 from fedvine.methods._fedlink.edges import EdgeBuffers
-from fedvine.methods._fedlink.rows import union
 from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable, RowOptimizer
 from fedvine.nn.sage import Bipartite
 
@@ -142,14 +141,6 @@ def test_every_change_reaches_its_own_row_whatever_was_known_before(rounds):
     torch.testing.assert_close(table.peek(every), expected)
 
 
-def test_a_forecast_hands_out_no_rows():
-    names = Ids.of(list("abc"))
-    table, client = EmbeddingTable(5, 3, 1.0), ClientEmbedding(3, 5, 1.0)
-    answer, _ = table.fetch(client.request(np.array([0, 1]), names), new_rows=False)
-    client.receive(np.array([0, 1]), answer)
-    assert len(table) == 0 and (client.number == -1).all()
-
-
 def test_local_rows_start_as_the_server_would_start_them():
     names, local = Ids.of(list("abc")), ClientEmbedding(3, 5, 0.2, local=True)
     nothing = local.request(np.array([0, 2]), names)
@@ -175,9 +166,3 @@ def test_a_buffer_that_is_resized_keeps_what_it_is_given(first, second, before, 
     saved.load_state_dict(buffer.state_dict())
     assert saved.capacity == second
     assert saved.last(0, second)[0].tolist() == edges[-second:].tolist()
-
-
-def test_buffers_are_joined_as_sets():
-    several = [np.array([1, 4, 9]), np.array([], int), np.array([0, 4, 8, 9])]
-    assert union(several).tolist() == [0, 1, 4, 8, 9]
-    assert union([np.array([], int)] * 2).tolist() == []

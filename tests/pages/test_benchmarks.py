@@ -5,13 +5,12 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import _attack, _gpu, living
+from benchmarks import _gpu, living
 from benchmarks.__main__ import COMMANDS
 
 from fedvine.core import device
@@ -33,33 +32,6 @@ def test_a_score_that_differs_or_is_missing_is_an_error(tmp_path):
     for name in ("short", "wrong"):
         with pytest.raises(SystemExit, match="After stage 1, stage 2 of a"):
             living.same(tmp_path / "one", tmp_path / name)
-
-
-def test_the_table_grows_by_its_later_rows(tmp_path):
-    table = living.Table.__new__(living.Table)
-    table.t, table.town = np.array([1, 2, 3]), np.array(["a", "b", "a"])
-    table.lines = ["u,i,1,a\n", "u,i,2,b\n", "u,i,3,a\n"]
-    file = tmp_path / "t.csv"
-    table.write(file, 3)
-    assert file.read_text() == "tailnum,dest,time,origin\nu,i,1,a\nu,i,2,b\n"
-    table.write(file, 4, "a")
-    assert file.read_text() == "tailnum,dest,time,origin\nu,i,1,a\nu,i,3,a\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
-
-
-def test_an_attempt_without_its_line_in_the_log_did_not_hold():
-    """A false answer that the hub took leaves none."""
-    lie = {"finding": "D7", "what": "a lie", "to": "the hub", "answer": "stage 1, round 2",
-           "held": True, "shown": "messages"}
-    asked = {"finding": "D1", "what": "a site asks", "to": "EWR", "answer": "no", "held": True,
-             "shown": "gate"}
-    log = ("LGA.1 sent aux/call to EWR.1; refused\n"
-           "a round is played again: LGA's answer to upload was refused (stage 1, round 2)")
-    found = _attack.evidence([dict(lie), dict(asked), {**lie, "answer": "stage 1, round 3"}], log)
-    assert [one["held"] for one in found] == [True, True, False]
-    assert "LGA's answer to upload" in found[0]["answer"] and "EWR.1; refused" in found[1]["shown"]
-    assert {f"D{i}" for i in range(1, 13)} < set(_attack.TITLES)
-    assert len([key for key in _attack.TITLES if key.startswith("own")]) >= 6
 
 
 @pytest.fixture

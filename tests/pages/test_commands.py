@@ -8,8 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedvine.results import frozen
-
 ROOT = Path(__file__).parents[2]
 runner = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "commands.py"), run_name="runner"))
 
@@ -57,11 +55,6 @@ def test_what_counts_as_a_command_and_what_a_mark_makes_of_it():
     assert runner.commands(PAGE)[-1].code == "fedvine = 1\n"
     assert runner.extras(runner.commands(PAGE)) == {"demo", "flare"}
     assert runner.extras(runner.commands("`fedvine list`, the extra `metis`")) == set()
-
-
-def test_a_page_of_an_earlier_protocol_has_no_commands():
-    assert runner.FROZEN == frozen.MARK
-    assert runner.commands(f"# Title\n\n{frozen.MARK} The runs ...\n{PAGE}") == []
 
 
 @pytest.mark.parametrize(("page", "sentence"), [
@@ -119,28 +112,6 @@ python -m venv .venv
     assert (reader.tree / "a.txt").read_text() == "as it is"
     assert reader.read(reader.page, quick=True, network=False) == []
     assert "takes long:       python -c \"pass\"" in capsys.readouterr().out
-
-
-def test_a_block_of_python_runs_by_itself_and_one_with_a_name_is_a_file(reader):
-    reader.page.write_text("""
-<!-- template `left = out`: not whole -->
-```python
-# mine.py
-value = 3
-```
-```python
-from mine import value
-assert value == 3
-print(...)
-```
-```python
-left = out
-```
-```python
-value
-```""")
-    first, = reader.read(reader.page, quick=False, network=False)
-    assert first == "page.md, line 16: `value` ended with 1."
 
 
 def test_one_that_fails_is_named_with_what_it_wrote(reader, capsys):

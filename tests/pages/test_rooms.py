@@ -1,24 +1,23 @@
-"""Rooms of the package: one direction, complete faces, and files that stand alone."""
+"""Rooms of the package: complete faces, files that stand alone, pages of the reference."""
 
 import ast
 import importlib
 import os
 import pkgutil
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import fedvine
+from fedvine.core import registry
 
 SOURCE = Path(fedvine.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted(f.parent for f in FILES if f.name == "__init__.py" and "= lazy(" in f.read_text())
-
-
-def test_the_package_holds_rooms_and_hardly_any_file():
-    assert {f.name for f in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py", "testing.py"}
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda r: str(r.relative_to(SOURCE)))
@@ -36,15 +35,15 @@ def test_a_face_names_what_is_there_in_order(room):
         face.nobody  # noqa: B018
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
-def test_inside_the_package_files_are_imported_and_never_faces(file):
+def test_inside_the_package_files_are_imported_and_never_faces():
     faces = {"fedvine." + ".".join(r.relative_to(SOURCE).parts): r for r in ROOMS}
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module in faces:
-            room = faces[node.module]
-            for alias in node.names:
-                assert (room / f"{alias.name}.py").exists() or (room / alias.name).is_dir(), (
-                    f"{file} takes {alias.name} from the face of {node.module}")
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module in faces:
+                room = faces[node.module]
+                for alias in node.names:
+                    assert (room / f"{alias.name}.py").exists() or (room / alias.name).is_dir(), (
+                        f"{file} takes {alias.name} from the face of {node.module}")
 
 
 @pytest.mark.slow
@@ -78,3 +77,48 @@ def test_every_file_can_be_imported_alone():
     done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True,
                           env={**os.environ}, check=False)
     assert done.returncode == 0, done.stdout
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+reference = SimpleNamespace(**runpy.run_path(str(DOCS / "api_pages.py")))
+PAGES = reference.pages()
+MODULES = sorted(".".join(("fedvine", *f.relative_to(reference.SOURCE).with_suffix("").parts))
+               for f in reference.SOURCE.rglob("*.py")
+               if not f.name.startswith("__") and not f.match(reference.SCRIPTS))
+
+
+@pytest.mark.parametrize("room", reference.rooms())
+def test_a_rooms_page_names_all_of_its_face(room):
+    for name in getattr(importlib.import_module(f"fedvine.{room}"), "__all__", ()):
+        assert f":py:obj:`{name} <" in PAGES[room]
+
+
+def test_the_packages_own_page_names_what_it_gives():
+    for name in dir(fedvine):
+        assert name.startswith("_") or f":py:obj:`{name} <" in PAGES["fedvine"]
+
+
+def test_every_file_is_on_one_page_once():
+    text = "\n".join(PAGES.values()).splitlines()
+    assert {f: text.count(f".. automodule:: {f}") for f in MODULES} == dict.fromkeys(MODULES, 1)
+
+
+@pytest.mark.parametrize("method", registry.methods().values())
+def test_a_method_is_an_entry_and_its_table_has_every_field(method):
+    room = method.__module__.split(".")[1]
+    assert f".. autoclass:: {method.__module__}.{method.__qualname__}\n" in PAGES[room]
+    table = list(reference.fields(method))
+    for field, has in method.model_fields.items():
+        row = table.index(f"   * - ``{field}``")
+        assert table[row + 1].endswith(f"; ``{has.default!r}``")
+        assert table[row + 2] == f"     - {has.description}"
+
+
+def test_pages_that_are_the_same_keep_their_time_and_old_ones_go(tmp_path):
+    reference.write(tmp_path)
+    (tmp_path / "old.rst").write_text("old")
+    (tmp_path / "core.rst").write_text("changed")
+    before = (tmp_path / "data.rst").stat().st_mtime_ns
+    reference.write(tmp_path)
+    assert (tmp_path / "data.rst").stat().st_mtime_ns == before
+    assert {f.stem: f.read_text() for f in tmp_path.iterdir()} == PAGES

@@ -7,7 +7,7 @@ import pytest
 
 from fedvine.core.errors import FedvineError
 from fedvine.papers import fedlink, published, reproduce, study
-from fedvine.papers.fedlink import AUTO, LARGE, ROUNDS, SHARES, SMALL, THINNED, table1, with_method
+from fedvine.papers.fedlink import AUTO, SHARES, THINNED, table1, with_method
 from fedvine.papers.published import PaperTable
 from fedvine.results.cells import Job
 
@@ -98,32 +98,6 @@ def test_buffers_by_client_the_best_and_auto():
 
 
 @pytest.mark.slow
-def test_buffers_are_of_what_table_1_runs_with_auto(cells):
-    reproduce.reproduce("fedlink-figure2", only="50 %", **OPTIONS | {"seeds": 1})
-    assert {c.experiment.method.name for c in cells} == {"fedlink"}
-    assert [c.experiment.method.capacity for c in cells] == [*SMALL, AUTO]
-    assert {c.experiment.data.share for c in cells} == {0.5}
-    table = PaperTable.named("fedlink-tablec4")
-    flights = table.build(table.experiment[1], table.row[0]).plain()
-    cells.clear()
-    reproduce.reproduce("fedlink-figure2", only="flights", **OPTIONS | {"seeds": 1})
-    assert cells[LARGE.index(4000)].experiment.plain() == flights
-
-
-@pytest.mark.slow
-def test_costs_are_table_1s(cells):
-    sheet = reproduce.reproduce("fedlink-figure3", only="1,4", **OPTIONS | {"seeds": 1})
-    table = PaperTable.named("fedlink-table1")
-    assert [g.title for g in sheet.grids] == ["1: Foursquare US BR ID TR JP",
-                                              "4: Foursquare DE NL KR FR CA"]
-    assert [c.experiment.plain() for c in cells] == [
-        table.build(table.experiment[i], row).plain() for i in (0, 3) for row in table.row]
-    lines = {row[0]: row[1:] for row in sheet.grids[0].rows}
-    assert lines["FedLink"][1:] == [f"{scores(table1('1')) - 0.1:.3f}", "0.200", "520"]
-    assert list(lines) == [row.name for row in table.row]
-
-
-@pytest.mark.slow
 def test_thinned_data_are_those_of_table_c3(cells):
     sheet = reproduce.reproduce("fedlink-figurec5", **OPTIONS)
     plain = [c.experiment.plain() for c in cells]
@@ -141,27 +115,3 @@ def test_thinned_data_are_those_of_table_c3(cells):
     assert rows["STFL"] == [f"{scores(table1('3', 'STFL', s)):.3f}" for s in SHARES]   # one seed
     assert rows["Local"] == [" ".join([f"{scores(table1('3', 'Local', s)):.3f}"] * 2)
                              for s in SHARES]
-
-
-@pytest.mark.slow
-def test_rounds_by_client(cells):
-    sheet = reproduce.reproduce("fedlink-figurec4", **OPTIONS | {"seeds": 1})
-    assert [c.experiment.method.rounds for c in cells] == [*ROUNDS, *ROUNDS]
-    assert table1("2").plain() in [c.experiment.plain() for c in cells]
-    first, second = sheet.grids
-    assert second.columns == ["rounds a stage", "MX", "PH", "ES", "GB", "IT", "mean", "AUC new"]
-    for row, rounds in zip(first.rows, ROUNDS, strict=True):
-        auc = scores(with_method(table1("1"), rounds=rounds))
-        assert row[0] == str(rounds) and row[6] == f"{auc:.3f}"
-        assert row[1:6] == [f"{auc + 0.001 * i:.3f}" for i in range(1, 6)]
-
-
-@pytest.mark.slow
-def test_panels_are_chosen_by_name_or_a_part_of_it():
-    def names(only):
-        return [p.name for p in study.planned(fedlink.figure2(), only, 1).chosen]
-    assert names("foursquare") == ["Foursquare"]
-    assert names("50, fli") == ["Foursquare 50 %", "flights"]
-    assert len(names(None)) == 6
-    with pytest.raises(FedvineError, match=r'no experiment "flihgts" \(did you mean "flights"'):
-        names("flihgts")

@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 import quick
@@ -10,9 +9,8 @@ import quick
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.nn.gat import inputs
-from fedvine.papers import figures, power, reproduce
+from fedvine.papers import figures, power
 from fedvine.papers.figures import Figure, names
-from fedvine.papers.published import PAPERS
 from fedvine.papers.study import carry_out, chosen
 
 SMALL = '''
@@ -69,39 +67,6 @@ def test_a_small_figure_is_run_read_back_and_drawn(tmp_path, monkeypatch, heat):
     assert again.records == found.records and not told                  # nothing was run twice
     found.write(plot=tmp_path / "f.png", json=tmp_path / "f.json")
     assert json.loads((tmp_path / "f.json").read_text()) == found.records
-
-
-def test_tables_and_figures_are_told_apart(tmp_path):
-    every = {f.name[:-5] for f in PAPERS.iterdir() if f.name.endswith(".toml")}
-    assert set(reproduce.names()) == every | set(reproduce.STUDIES)
-    with pytest.raises(FedvineError, match="no picture"):
-        reproduce.TableSet([], ["one"], []).write(plot="x.png", markdown=tmp_path / "page.md")
-    assert (tmp_path / "page.md").read_text() == "one\n"      # hours of runs may be in it
-
-
-@pytest.mark.slow
-def test_the_formula_of_table_4_is_what_is_sent(data, tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDVINE_DATA", str(data))
-    quick.here(monkeypatch)
-    sheet = carry_out(power.table4(), only="cora", seeds=1, folder=tmp_path)
-    for row, (low, high) in zip(sheet.grids[0].rows, ((1.0, 1.01), (0.5, 1.01)), strict=True):
-        assert low <= float(row[-1]) <= high, row
-
-
-@pytest.mark.slow
-def test_curves_of_the_last_task_start_with_what_was_received(data, tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDVINE_DATA", str(data))
-    quick.here(monkeypatch)
-    monkeypatch.setattr(power, "METHODS", ("fedavg",))
-    options: dict[str, Any] = {"only": "cora", "seeds": 1, "folder": tmp_path}
-    empty = carry_out(power.figure6(), **options, budget=0)
-    assert not empty.records and empty.picture is None
-    sheet = carry_out(power.figure6(), **options)
-    (name, *curve), = sheet.grids[0].rows
-    (am,) = sheet.records[0]["am"]
-    assert name == "fedavg" and len(am) == 11 and curve[0] == f"{am[0]:.1f}"
-    last = carry_out(power.last_tasks(), **options).records[0]
-    assert am[-1] == pytest.approx(last["am"], rel=1e-6)      # the last round is the score
 
 
 @pytest.mark.slow

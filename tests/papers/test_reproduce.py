@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import duckdb
 import pytest
 import quick
 import shop
@@ -13,7 +12,7 @@ from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published, reproduce, tables
-from fedvine.papers.published import PAPERS, PaperTable, half, names, numbers
+from fedvine.papers.published import PAPERS, PaperTable, names, numbers
 from fedvine.papers.tables import lacking
 from fedvine.results.cells import cells
 
@@ -53,12 +52,6 @@ def test_every_row_of_a_table_has_its_numbers_and_can_be_built(name):
             if row.method:
                 made = table.build(setting, row)
                 assert made.method.name == row.method["name"]
-
-
-def test_numbers_of_fedlink_as_printed():
-    printed = PaperTable.named("fedlink-table1").printed()
-    assert printed["1", "FedLink"]["auc"] == "0.876"
-    assert printed["6", "4D-FED-GNN+"]["training_time_s"] == "0.607"
 
 
 def test_the_experiment_beside_the_table_is_one_of_its_cells():
@@ -290,19 +283,6 @@ def test_experiments_are_chosen_by_number_or_name():
         table.chosen("8")
     with pytest.raises(FedvineError, match=r"did you mean .*fedlink-table1.*tgb-wiki"):
         reproduce.reproduce("fedlink-tabel1")
-
-
-@pytest.mark.slow
-def test_halves_of_the_time_span(data):
-    parts = {}
-    for setting in PaperTable.named("fedlink-table1").chosen("wiki"):
-        file = half(setting)["source"]
-        parts[setting.half] = duckdb.sql(
-            f"SELECT count(*), min(time), max(time) FROM '{file}'").fetchall()[0]
-    assert parts["early"][0] + parts["late"][0] == 157_474
-    # Appendix C.6 prints the bounds 0 to 1339186 and 1339187 to 2678373.
-    assert parts["early"][1:] == (0, 1_339_182)
-    assert 1_339_187 <= parts["late"][1] < parts["late"][2] == 2_678_373
 
 
 @pytest.mark.slow

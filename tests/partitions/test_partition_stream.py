@@ -1,6 +1,5 @@
 """Parts from one pass over the edges: owners, balance, memory, and the cut beside multilevel."""
 
-import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -86,15 +85,6 @@ def test_a_sample_has_all_edges_of_nodes_of_few_and_none_that_are_not_there(coun
             assert [v for w, v in listed if w == u] == sorted(others)
 
 
-def test_a_node_of_many_edges_keeps_each_of_them_alike():
-    found = np.zeros(21)
-    for seed in range(3000):
-        sample = Sample(21, 4, seed)
-        sample.add(np.zeros(20, int), np.arange(1, 21))
-        found[sample.near[0]] += 1
-    assert abs(found[1:] / 3000 - 0.2).max() < 0.03      # four deviations
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_cut_is_near_that_of_the_whole_graph(seed):
     """Within 1.15 of multilevel, and as even; the sample has two thirds of the edges."""
@@ -106,28 +96,6 @@ def test_the_cut_is_near_that_of_the_whole_graph(seed):
     assert found["cut"] <= 1.15 * whole["cut"] and found["cov"] <= 0.05
     turned, _ = stream.parts([ends[:, ::-1]], 6_000, 4, seed)       # the order does not matter
     assert quality(*graph, turned, 4)["cut"] <= 1.15 * whole["cut"]
-
-
-def test_memory_follows_the_nodes():
-    """Ten times the edges, in blocks that are drawn as they are read."""
-    def peak(blocks):
-        made = (communities(2_000, 5_000, seed=i) for i in range(blocks))
-        tracemalloc.start()
-        stream.parts(made, 2_000, 4, 0)
-        _, found = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return found
-    peak(1)                             # compiles
-    assert peak(80) < 1.3 * peak(8)
-
-
-def test_of_rows_gives_every_edge_once(monkeypatch):
-    ends = np.unique(np.sort(communities(300, 2_000), 0), axis=1)
-    ends = ends[:, ends[0] != ends[1]]
-    for block in (1, 50, 10**6):
-        monkeypatch.setattr(stream, "BLOCK", block)
-        found = np.concatenate([np.stack(b) for b in stream.of_rows(*adjacency(ends, 300))], 1)
-        assert sorted(map(tuple, found.T.tolist())) == sorted(map(tuple, ends.T.tolist()))
 
 
 def test_streams_and_graphs(monkeypatch):

@@ -1,13 +1,11 @@
 """The audit reads from a record what is there, and nothing where protection takes it away."""
 
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from fedvine import testing
 from fedvine.cli import main as cli
-from fedvine.engines.faults import Letter, RecordingClients
+from fedvine.engines.faults import RecordingClients
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
 from fedvine.methods.power import Power
@@ -53,19 +51,6 @@ def test_membership_is_what_the_scores_tell(name, low, high):
     """Seen before is membership itself; how popular an item is tells nothing of it."""
     found = attacks.membership(recorded(experiment(name), {}))
     assert low <= found.value <= high and found.chance == 0.5 and found.of > 100
-
-
-def test_numbers_that_one_client_has_alone():
-    sent = [Letter((0, 1, 1), n, "sums", False, [], np.array(v, np.uint64))
-            for n, v in (("a", [1, 0, 0, 2]), ("b", [0, 3, 0, 4]), ("c", [0, 0, 0, 5]))]
-    made = SimpleNamespace(method=SimpleNamespace(hides=False),
-                           clients=SimpleNamespace(letters=sent))
-    assert attacks.alone(made) == (2 / 3, 0.0, 3)
-    assert attacks.alone_in_a_sum(made) == (1.0, 0.0, 12)
-    made.method.hides = True
-    assert attacks.alone_in_a_sum(made) is None
-    made.clients.letters = []
-    assert attacks.alone(made) is None
 
 
 @pytest.mark.slow

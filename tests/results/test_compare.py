@@ -17,10 +17,9 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.reopened import reopened
 from fedvine.results.cells import cells, rounded
 from fedvine.results.compare import compare, experiments, labels
-from fedvine.results.comparison import UNBEATEN, UNBEATEN_FEW, Comparison, chart
+from fedvine.results.comparison import UNBEATEN, Comparison, chart
 from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
-from fedvine.results.tables import Table, spread
 from fedvine.results.view import records
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.metrics import mean_interval, paired
@@ -161,19 +160,6 @@ def test_who_does_not_beat_a_simple_rival_is_marked():
     assert any("lacks: edgebank, frequency, popularity, recency" in note for note in alone.notes())
 
 
-@pytest.mark.parametrize("seeds", [1, 2, 3])
-def test_of_few_seeds_the_means_alone_say_who_is_beaten(seeds):
-    bank = entry("edgebank", "edgebank", auc_new=[0.369, 0.393, 0.38][:seeds])
-    ahead = entry("ahead", "fedlink", auc_new=[0.671, 0.576, 0.6][:seeds])
-    behind = entry("behind", "fedlink", auc_new=[0.35, 0.39, 0.38][:seeds])
-    found = Comparison("x", seeds, LinkPrediction(negatives=5), [ahead, behind, bank])
-    assert not found.score(ahead, "auc_new").endswith("†")
-    assert found.score(behind, "auc_new").endswith("†")
-    notes = found.notes()
-    assert "On new pairs (AUC) edgebank, which has no model, is not beaten by behind." in notes
-    assert UNBEATEN_FEW in notes and "interval," not in UNBEATEN_FEW
-
-
 def asked(label, method, clients, **scores):
     """An entry with records of these clients and of their mean."""
     return Entry(label, method, {seed: [{"client": c, "scores": {k: v[seed] for k, v in
@@ -199,12 +185,6 @@ def test_no_difference_between_methods_that_were_asked_different_questions():
     alike = Comparison("x", 4, LinkPrediction(negatives=5), [whole, pooled])
     assert alike.unbeaten(whole, "auc_new") == [pooled]     # one graph, whatever it is called
     assert not any(n.startswith("Not all") for n in alike.notes())
-
-
-def test_values_of_seeds():
-    assert spread([]) == "-" and spread([0.5]) == "0.500"
-    assert spread([0.5123, 0.49], 2) == "0.51 0.49" and spread([1.0, -1.0], 1, "+") == "+1.0 -1.0"
-    assert spread([1.0, 2.0, 3.0, 4.0], 1) == "2.5 ±2.1"
 
 
 def test_settings_name_methods_that_are_there_twice(tmp_path):
@@ -244,12 +224,6 @@ def test_a_picture_of_few_or_no_runs(tmp_path):
                 found[0] |= dict.fromkeys(("seconds_total", "bytes_up", "bytes_down"), 0)
         chart(Comparison("x", 2, LinkPrediction(negatives="all"), entries), tmp_path / "a.png")
         assert (tmp_path / "a.png").stat().st_size > 1000
-
-
-def test_text_of_tables():
-    grid = Table("Two", ["method", "a, b"], [["x|y", "1"], ["z", "-"]])
-    assert grid.markdown().splitlines() == [
-        "**Two**", "", "| method | a, b |", "|---|---:|", "| x\\|y | 1 |", "| z | - |"]
 
 
 @pytest.mark.slow

@@ -79,17 +79,6 @@ def test_what_was_set_and_no_label_says_is_below_the_table(files):
     assert note in found.sheet().markdown()
 
 
-@pytest.mark.parametrize(("setting", "words"), [
-    ("method.rounds=2", ("popularity: method.rounds is 2", "such as fedlink:rounds=2.")),
-    ("method.capacity=9", ('popularity: there is no key "method.capacity"',
-                           "such as fedlink:capacity=9."))])
-def test_a_setting_of_all_that_one_method_does_not_have(files, setting, words):
-    code, _, said = fedvine("compare", "popularity", "fedlink", "--data", "shop.csv", *COLUMNS,
-                            "--set", setting)
-    assert code == 2
-    is_sentence(said, *words)
-
-
 def test_a_methods_own_wrong_setting_names_the_method(files):
     with pytest.raises(FedvineError, match=r"^popularity: method.rounds is 2, but should .* 0\.$"):
         made("fedlink", "popularity:rounds=2")

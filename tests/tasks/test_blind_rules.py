@@ -15,7 +15,6 @@ from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeTable
 from fedvine.data.plan import Plan
-from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
 from fedvine.tasks.link_prediction import LinkPrediction
 
@@ -127,7 +126,7 @@ def answers(scorer, t):
 
 
 @cache
-def measured(kind, candidates="known", seeds=60):
+def measured(kind, candidates="known", seeds=30):
     """Return the means over stages of each rule's scores by seed, [seeds, rules, columns]."""
     found = np.full((seeds, len(RULES) + 1, len(COLUMNS)), np.nan)
     for seed in range(seeds):
@@ -157,40 +156,3 @@ def test_they_get_chance_on_toy_streams(kind):
             assert abs(values.mean() - 0.5) <= 3 * error + 1e-12, (rule, column)
     oracle = found[:, -1]
     assert (oracle[~np.isnan(oracle)] == 1).all()
-
-
-def test_the_rule_of_before_gave_the_answer_away():
-    """So that the test above would notice it: an item that nobody met was right."""
-    found = measured("rare items", "roland", 10)
-    at = RULES.index("never seen here"), COLUMNS.index("auc_new")
-    assert found[:, at[0], at[1]].mean() > 0.55
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "by", "stages"), [
-    ("uci", {"by": "hash", "k": 5}, 38), ("bitcoin_otc", {"by": "hash", "k": 5}, 20),
-    ("wikipedia", {"by": "hash", "k": 5}, 20)])
-def test_they_get_chance_on_real_data(name, by, stages, data):
-    stream = load(name)
-    plan = stream.by_count(len(stream) // stages)
-    split, many, found = stream.split(**by), {}, {}
-    for client, part in split.parts.items():
-        made = LinkPrediction(negatives=10).scorer(part, plan, client, 0)
-        for t in range(plan.test, len(plan)):
-            rules, oracle = answers(made, t)
-            for rule in ("never seen here", "constant", "random", "oracle"):
-                result = made.measure(t, rules.get(rule, oracle))
-                for column in ("auc", "auc_new"):
-                    n = result["n"]["n_new" if "new" in column else "n"]
-                    if n:
-                        found.setdefault((rule, column), []).append(
-                            (result["scores"][column], n))
-                        many[column] = many.get(column, 0) + n / 4
-    for (rule, column), values in found.items():
-        score, weight = np.array(values).T
-        mean = (score * weight).sum() / weight.sum()
-        if rule == "oracle":
-            assert (score == 1).all()
-        else:       # an AUC of n and n random scores has the variance (2 n + 1) / 12 n^2
-            error = (1 / (6 * many[column])) ** 0.5
-            assert abs(mean - 0.5) <= max(0.01, 3 * error), (rule, column)

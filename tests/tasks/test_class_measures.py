@@ -11,7 +11,6 @@ from fedvine.core.expect import check
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.federation.policy import coarse_scores
-from fedvine.tasks import class_measures
 from fedvine.tasks import class_measures as ours
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.task_plan import by_task
@@ -44,22 +43,6 @@ def test_equal_scores_count_by_their_share(seed, count, classes, equal):
     moved = ours.confusion(np.argsort(order)[y], ours.shares(scores[:, order]))
     np.testing.assert_allclose(moved, matrix[np.ix_(order, order)])
     assert ours.overall(moved) == pytest.approx(ours.overall(matrix))
-
-
-def test_a_constant_answer_is_right_in_one_of_so_many_cases():
-    """That of class 0 would be .8: it is the mean over the classes to choose from, .25."""
-    y = np.array([0] * 16 + [1, 1, 2, 3])
-    found = ours.overall(ours.confusion(y, ours.shares(np.zeros((20, 4)))))
-    assert found["accuracy"] == found["balanced"] == 0.25
-    graph = Graph.make(np.zeros((200, 1)), np.zeros((2, 0)), np.repeat([0, 0, 0, 1], 50))
-    for masked, right in ((False, 0.5), (True, 1.0)):       # masked: a task has a single class
-        protocol = ClassIncremental(masked=masked)
-        plan = by_task(graph, 1)
-        scorer = protocol.scorer(graph, plan, "a", 0)
-        scorer.learned = 1
-        for t in (0, 1):
-            found = scorer.measure(t, np.zeros((len(scorer.queries(t)), 2)))
-            assert found["scores"]["accuracy"] == found["scores"]["accuracy_val"] == right
 
 
 @settings(max_examples=30, deadline=None)
@@ -196,16 +179,3 @@ def test_a_site_sends_multiples_of_its_grain(seed, count, grain):
         assert n >= grain and n % grain == 0
         assert [p / n, right / n] == pytest.approx([v / exact["bins"][b][0]
                                                     for v in exact["bins"][b][1:]])
-
-
-def test_tables_name_classes_and_leave_small_ones_out():
-    y, scores = answers(5, 3000, 50)
-    found = ours.summed([ours.measured(y, scores)])
-    names = [f"class called {c}" for c in range(50)]
-    sentence, rows = class_measures.tables(found, names)
-    assert "The 10 smallest classes" in sentence and len(rows.rows) == class_measures.ROWS
-    assert rows.rows[0][0] == names[found["class"][0]]
-    (matrix,) = class_measures.matrix(found, names)
-    assert matrix.names[-1] == "27 others" and len(matrix.values) == class_measures.CELLS
-    np.testing.assert_allclose(np.sum(matrix.values, 1), 100)
-    assert class_measures.tables(None, ()) == class_measures.matrix({}, ()) == []

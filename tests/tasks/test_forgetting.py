@@ -6,17 +6,10 @@ import torch
 from two_classes import SMALL, held, made, stream
 
 from fedvine.core import tree
-from fedvine.core.errors import FedvineError
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.results.cells import logs_of
 from fedvine.tasks.snapshot_classification import SnapshotClassification, forgotten
-
-
-def test_forgetting_is_the_loss_since_the_best():
-    a = {(0, 0): 0.9, (1, 0): 0.8, (1, 1): 0.7, (2, 0): 0.85, (2, 1): 0.9, (2, 2): 0.5}
-    assert forgotten(a) == {1: pytest.approx(0.1), 2: pytest.approx((0.05 + -0.2) / 2)}
-    assert forgotten({(0, 0): 0.5}) == {} and forgotten({}) == {}
 
 
 @pytest.mark.slow
@@ -76,9 +69,3 @@ def test_an_earlier_snapshot_is_computed_anew_where_rows_that_changed_are_learne
                     for f in (False, True))
     assert torch.equal(*(tree.flattened(tree.weights(m.server.net)) for m in (plain, again)))
     assert sorted(again.stages[-1].found)[:2] == [0, 1]
-
-
-def test_times_of_earlier_snapshots_are_gone():
-    with pytest.raises(FedvineError, match=r"protocol\.forgetting asks about earlier snapshots"):
-        made(DgCoLearn(target="classes", backbone="tgn", **SMALL),
-             protocol=SnapshotClassification(forgetting=True)).finish()

@@ -101,16 +101,6 @@ def test_clients_name_the_classes_that_one_machine_names(options):
             assert b.found[t]["all"]["scores"] == pytest.approx(a.found[t]["all"]["scores"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", [
-    DgCoLearn(rounds=2, features=4, hidden=4, target="classes"), LastLabel(),
-    DgCoLearn(rounds=2, features=4, hidden=4, target="classes", exchange_gradients=False,
-              schedule="first-epoch", epochs=2),
-    MlpDyn(rounds=2, features=4, hidden=4, target="classes")])
-def test_the_contract(method):
-    testing.check_method(method)
-
-
 def test_without_edges_only_names_and_states_are_left():
     method = MlpDyn(rounds=2, features=4, hidden=4, target="classes")
     done = finished(method)
@@ -131,5 +121,3 @@ def test_wrong_data_methods_and_answers_are_refused_in_a_sentence():
     with pytest.raises(ValueError, match=r"answers for labels; .* is one for links"):
         Experiment.model_validate({"data": "flights", "method": {
             "name": "dgcolearn", "target": "classes"}, "protocol": LinkPrediction(negatives=5)})
-
-

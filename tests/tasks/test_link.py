@@ -9,7 +9,7 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.run import StageScores, run
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.tasks import metrics
-from fedvine.tasks.link_prediction import EdgeQueries, LinkPrediction
+from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.testing import tiny_case, tiny_stream
 
 
@@ -178,15 +178,6 @@ def test_with_two_stages_between_candidates_are_those_known_at_the_time_of_the_f
     assert {i for row in found["wide"] for _, i in row} <= known
 
 
-def test_queries_do_not_depend_on_what_was_asked_before(case):
-    fresh, used = scorer(case), scorer(case)
-    for t in (1, 3, 2):
-        used.queries(t)
-    for t in (2, 3):
-        a, b = fresh.queries(t), used.queries(t)
-        assert (a.src == b.src).all() and (a.dst == b.dst).all()
-
-
 def test_a_cap_draws_positives_evenly_and_always_the_same(case):
     made = scorer(case, positives=20)
     assert made.measure(3, np.zeros(len(made.queries(3))))["n"]["n"] == 20
@@ -210,11 +201,6 @@ def test_wrong_answers_are_refused(case):
         made.measure(2, np.zeros(3))
     with pytest.raises(ValueError, match="not finite"):
         made.measure(2, np.full(size, np.nan))
-
-
-def test_given_pairs_are_what_a_person_asks(case):
-    pairs = scorer(case).given({"src": [1, 2], "dst": [0, 3], "t": [5, 5]})
-    assert isinstance(pairs, EdgeQueries) and pairs.src.tolist() == [1, 2] and len(pairs) == 2
 
 
 def test_a_summary_weighs_stages_by_positives_and_clients_two_ways():

@@ -1,15 +1,12 @@
 """What tables of links say of candidates, of what was not asked, and of means."""
 
-import io
 
 import pytest
-from rich.console import Console
 
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
-from fedvine.results.view import listed, tables
+from fedvine.results.view import listed
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.shown import Rows
 
 
 def scores(**given):
@@ -49,32 +46,6 @@ def test_candidates_and_negatives_are_named(candidates, said):
     assert "7 for MRR, 50% of them met before" in asked(LinkPrediction(
         negatives=7, historical=0.5))
     assert "2 stages ahead" in asked(LinkPrediction(lead=2))
-
-
-def test_what_was_not_asked_is_counted_over_clients():
-    task = LinkPrediction(negatives=7)
-    found = summary({}, {"n_unknown": 3, "n_unasked": 1, "n_few": 10})
-    said = " ".join(text(task, found))
-    assert ("Positives not asked: 6 whose item is no candidate, 2 without a negative. "
-            "20 of 120 positives had fewer than 7 negatives: all there were.") in said
-    assert "All 120 positives had fewer" in " ".join(text(task, summary({}, {"n_few": 60})))
-    assert "not asked" not in " ".join(text(task, summary({}, {"n_unknown": 0, "n_few": 0})))
-
-
-def test_lists_have_a_table_of_their_own_where_they_were_measured():
-    task = LinkPrediction(k=4)
-    *_, said, rows = task.shown.tables(task, summary({}))
-    assert "Lists of the 4 likeliest" in said and "12.5 % of the candidates" in said
-    assert "25.0 % of the users have no list" in said
-    assert isinstance(rows, Rows) and rows.rows[0] == ["ada", "40", "0.400", "0.500", "0.300"]
-    assert rows.rows[-1][1] == "80"
-    found = summary({})
-    del found["scores"]["test"]["mean"]["ndcg"]
-    assert not any("Lists" in t for t in text(task, found))
-    console = Console(width=80, record=True, file=io.StringIO())
-    for table in tables(summary({}), task):
-        console.print(table)
-    assert max(map(len, console.export_text().splitlines())) <= 80
 
 
 def test_means_that_are_not_over_all_clients_are_said_in_run_and_compare():

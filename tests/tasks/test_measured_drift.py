@@ -1,6 +1,5 @@
 """What a client measures of drift: simple rivals on the model's queries, and how new a stage is."""
 
-import json
 
 import numpy as np
 import pytest
@@ -8,14 +7,8 @@ import pytest
 from fedvine import testing
 from fedvine.core import registry
 from fedvine.core.rng import rng
-from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
-from fedvine.experiments.summary import logged
-from fedvine.methods.popularity import Popularity
-from fedvine.results.kept import Identity
-from fedvine.tasks.by_name import every
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
@@ -96,49 +89,3 @@ def test_shares_are_those_counted_by_hand():
         assert found["new"]["items"] == pytest.approx(np.mean([i not in items for i in now.dst]))
         assert found["new"]["pairs"] == pytest.approx(np.mean(
             [p not in pairs for p in zip(now.src.tolist(), now.dst.tolist(), strict=True)]))
-
-
-def test_it_is_off_unless_a_plan_is_living_or_it_is_said():
-    stream = testing.tiny_stream()
-    plain = finished("popularity", stream, LinkPrediction.tiny())
-    assert not any("drift" in result for s in plain.stages for by in s.found.values()
-                   for result in by.values())
-
-    class Living(Plan):
-        living = True       # type: ignore[assignment]
-
-    plan = Living(PLAN.bounds, PLAN.val, PLAN.test)
-    for drift, there in ((None, True), (False, False)):
-        made = run(Popularity(), stream.split("client"), plan, seed=3,
-                   protocol=LinkPrediction(negatives=5, positives=40, drift=drift)).finish()
-        assert all(("drift" in result) == there for s in made.stages for by in s.found.values()
-                   for result in by.values())
-        assert [s.scores for s in made.stages] == [s.scores for s in plain.stages]
-
-
-def test_a_protocol_that_does_not_say_it_is_the_one_of_before():
-    for kind in every():
-        assert "drift" not in kind().model_dump() and "drift" not in kind().model_dump(mode="json")
-        for said in (True, False):
-            made = kind(drift=said)
-            assert made.model_dump()["drift"] is said and type(made)(**made.model_dump()) == made
-    made = Experiment.model_validate({"data": "flights", "method": "edgebank"})
-    assert "drift" not in json.dumps(made.plain())
-    assert "drift" not in json.dumps(Identity(made).settings)
-    on = made.with_settings(["protocol.drift=true"])
-    assert on.identity() != made.identity() and on.plain()["protocol"]["drift"] is True
-
-
-def test_a_killed_run_measures_the_same(tmp_path):
-    split, protocol = testing.tiny_stream().split("client"), LinkPrediction(
-        negatives=5, positives=40, drift=True)
-    whole = run(Popularity(), split, PLAN, protocol=protocol, out=tmp_path / "whole").finish()
-    cut = run(Popularity(), split, PLAN, protocol=protocol, out=tmp_path / "cut")
-    for stage in cut:
-        if stage.t == 1:
-            break
-    run(Popularity(), split, PLAN, protocol=protocol, out=tmp_path / "cut").finish()
-    text = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "cut")]
-    assert text[0] == text[1]
-    assert [s.found for s in logged(tmp_path / "cut")] == [
-        s.found for s in whole.stages if s.found]

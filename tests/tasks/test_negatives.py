@@ -1,4 +1,4 @@
-"""Draws by hashes: even, without repeats, and the same whatever else is there."""
+"""Negatives: what is drawn, and where there are few items to draw from."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from fedvine.core.rng import mixed
 from fedvine.data.ids import Ids
+from fedvine.data.plan import Plan
+from fedvine.data.stream import EventStream
+from fedvine.experiments.run import run
+from fedvine.methods.edgebank import EdgeBank
+from fedvine.methods.popularity import Popularity
 from fedvine.tasks import negatives
+from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.negatives import Candidates
 
 
@@ -52,15 +58,6 @@ def test_each_candidate_is_as_likely_as_any_other(size):
     assert (np.square(first - first.mean()) / first.mean()).sum() < 99 + 5 * (2 * 99) ** 0.5
 
 
-def test_where_most_are_taken_the_rest_is_found_among_many():
-    size, user = 30_000, np.zeros(5, np.int64)
-    left = np.array([7, 4_000, 29_999])
-    count, found = Candidates(np.arange(size), names(size)).drawn(
-        rows(5), 10, user, size, np.delete(np.arange(size), left))
-    assert (count == 3).all()
-    assert all(sorted(row) == left.tolist() for row in found.reshape(5, 3).tolist())
-
-
 def test_one_candidate_less_changes_only_the_draws_that_had_it():
     whole = Candidates(np.arange(300), names(300)).drawn(rows(200), 10)[1].reshape(-1, 10)
     less = Candidates(np.delete(np.arange(300), 41), names(300)).drawn(rows(200), 10)[1]
@@ -68,13 +65,38 @@ def test_one_candidate_less_changes_only_the_draws_that_had_it():
         assert before == after if 41 not in before else set(before) - {41} < set(after)
 
 
-def test_a_name_has_one_hash_as_text_and_as_number():
-    text, number = Ids.of(["12", "-3", "0"]), Ids.of(np.array([12, -3, 0]))
-    assert text.hashes().tolist() == number.hashes().tolist()
-    assert len(set(text.hashes().tolist())) == 3
+def finished(method, rows, negatives=100):
+    """Run on rows (user, item), the same in each of six stages."""
+    users, items = (sorted({row[i] for row in rows}) for i in (0, 1))
+    every = [(users.index(u), items.index(i), t + n / 1000) for t in range(6)
+             for n, (u, i) in enumerate(rows)]
+    src, dst, t = zip(*every, strict=True)
+    stream = EventStream(np.array(src, np.int32), np.array(dst, np.int32), np.array(t),
+                         Ids.of(users), Ids.of(items))
+    plan = Plan(tuple(map(float, range(7))), val=4, test=5)
+    return run(method, stream.split("hash", k=1), plan,
+               protocol=LinkPrediction(negatives=negatives)).finish().scores["test"]
 
 
-def test_nothing_is_drawn_from_nothing():
-    count, found = Candidates(np.empty(0, np.int64), names(3)).drawn(rows(4), 5)
-    assert count.tolist() == [0] * 4 and not len(found)
-    assert not len(Candidates(np.arange(3), names(3)).drawn(rows(0), 5)[0])
+@pytest.mark.parametrize("negatives", [100, "all"])
+def test_a_user_who_meets_every_item_is_not_asked(negatives):
+    rows = [(f"heavy{u}", f"p{i}") for u in range(5) for i in range(3)]
+    rows += [(f"light{u}", "p0") for u in range(5)]
+    found = finished(EdgeBank(), rows, negatives)
+    n = found["n"]["client-1"]
+    assert (n["n"], n["n_unasked"], n["n_unknown"]) == (5, 15, 0)
+    assert {k: found["mean"][k] for k in ("auc", "auc_within", "mrr")} == {
+        "auc": 1.0, "auc_within": 1.0, "mrr": 1.0}      # perfect forecasts
+
+
+@pytest.mark.parametrize("negatives", [100, "all"])
+def test_of_three_items_the_one_that_is_second_has_rank_two(negatives):
+    rows = [(f"u{u}", f"p{1 if u % 2 else 2}") for u in range(8)]
+    rows += [("star", "p1"), ("star", "p2"), ("star", "p0")] * 4    # it alone moves popularity
+    rows = [row for row in rows if row[0] == "star" or row[1] == "p1"] + [("star", "p2")] * 30
+    found = finished(Popularity(), rows, negatives)
+    n = found["n"]["client-1"]
+    asked = [row for row in rows if row[0] != "star"]               # star meets everything
+    assert n["n"] == len(asked) and n["n_unasked"] == len(rows) - len(asked)
+    assert n["n_few"] == (0 if negatives == "all" else n["n"])
+    assert found["mean"]["mrr"] == 0.5 and found["mean"]["hits_sampled"] == 1.0

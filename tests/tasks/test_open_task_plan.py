@@ -12,7 +12,7 @@ from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.living.news import merged
 from fedvine.living.run import go_on
-from fedvine.tasks.task_plan import LEAST, TEST, TaskPlan, TaskSettings, begin, by_task
+from fedvine.tasks.task_plan import LEAST, TEST, TaskPlan, TaskSettings, begin
 
 
 def table(y, seed=0, edges=3) -> Graph:
@@ -134,15 +134,6 @@ def test_what_was_seen_stays_as_it_was(keep, data):
     assert (learned <= 1).all()                               # no node is learned twice
 
 
-def test_a_first_night_is_the_closed_plan():
-    (graph, plan), = opened([[0, 1, 2, 3] * 30])
-    closed = by_task(graph, 2, shares=plan.shares, keep_inter_task_edges=False)
-    for part in graph.split("client").parts.values():
-        assert (plan.order(part) == closed.order(part)).all()
-        for a, b in zip(plan.assign(part), closed.assign(part), strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
 def test_test_nodes_of_the_whole_graph_stay_as_tasks_are_added():
     base = [0, 1] * 40
     nights = [base, [*base, *[2, 3] * 20], [*base, *[2, 3] * 20, *[0, 3] * 20]]
@@ -163,13 +154,3 @@ def test_test_nodes_of_the_whole_graph_stay_as_tasks_are_added():
         assert plan.began.cuts == plan.cuts[:2]
         found.append({n for n, use in was.items() if use == TEST})
     assert found[0] == found[1] == found[2]
-
-
-def test_a_client_exists_from_its_first_block():
-    base = [0, 1] * 30
-    graph, plan = list(opened([base, [*base, *[2, 3] * 30]]))[-1]
-    late = np.arange(len(graph)) >= 100
-    whole = replace(graph, owner=Owner(np.where(late, 3, graph.owner.of).astype(np.int32),
-                                       ("a", "b", "c", "d")))
-    parts = whole.split("client").parts
-    assert [plan.since(parts[n]) for n in "abcd"] == [0, 0, 0, 1]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedvine.core.rng import mixed, rng
+from fedvine.core.rng import rng
 from fedvine.data.plan import Plan
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.testing import tiny_case, tiny_stream
@@ -113,20 +113,3 @@ def test_whether_lists_are_measured_follows_from_the_first_reported_stage():
     assert LinkPrediction().settled({}, plan).ranking is False          # in a federation
     longer = Plan((*plan.bounds, 5000.0), plan.val, plan.test, live=4)
     assert LinkPrediction().settled(parts.parts, longer).ranking is True
-
-
-def test_stages_that_are_never_reported_have_no_lists():
-    parts, plan = tiny_case(tiny_stream(500))
-    made = LinkPrediction(ranking=True).scorer(parts.parts["ada"], plan, "ada", 0)
-    for t in (1, 2, 3):
-        made.queries(t)
-        assert (made._current[2].lists is None) == (t < plan.val)
-
-
-def test_a_list_may_be_longer_than_there_are_candidates():
-    parts, plan = tiny_case(tiny_stream(300))
-    made = LinkPrediction(negatives=3, ranking=True, k=1000).scorer(
-        parts.parts["ada"], plan, "ada", 0)
-    scores = made.measure(2, mixed(np.arange(len(made.queries(2)), dtype=np.uint64)).astype(float))
-    assert scores["scores"]["recall"] == pytest.approx(1 - scores["scores"]["no_list"])
-    assert scores["scores"]["coverage"] == 1

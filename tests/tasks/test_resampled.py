@@ -46,34 +46,6 @@ def test_a_user_has_one_weight_in_a_replicate_wherever_it_is_asked():
     assert (replicate_weights(users, 10) == found[:10]).all()             # and how many replicates
 
 
-def test_weights_are_poisson_and_independent():
-    users = np.arange(2000, dtype=np.uint64)
-    found = replicate_weights(users, 500)
-    share = np.bincount(found.reshape(-1), minlength=12)[:6] / found.size
-    exact = np.exp(-1) / np.cumprod([1, 1, 2, 3, 4, 5])
-    assert np.abs(share - exact).max() < 4 * (0.25 / found.size) ** 0.5
-    both = np.corrcoef(found[:40].astype(float))                    # of replicates
-    assert np.abs(both - np.eye(40)).max() < 5 / len(users) ** 0.5
-    both = np.corrcoef(found[:, :40].T.astype(float))               # and of users
-    assert np.abs(both - np.eye(40)).max() < 5 / len(found) ** 0.5
-
-
-def test_the_interval_of_a_mean_is_that_of_its_standard_error():
-    """Users with one query each: the spread of replicates is s / sqrt(n), as is well known."""
-    values = rng(3, "values").normal(size=400)
-    found = replicate_means(values, replicate_weights(np.arange(400, dtype=np.uint64), 4000))
-    assert found.mean() == pytest.approx(values.mean(), abs=0.005)
-    assert found.std() == pytest.approx(values.std() / 20, rel=0.05)
-
-
-def test_what_queries_of_a_user_share_is_in_the_interval():
-    """Ten queries a user, all equal: as if there were one, not a tenth of the variance."""
-    values = rng(4, "values").normal(size=200)
-    users = np.repeat(np.arange(200, dtype=np.uint64), 10)
-    found = replicate_means(np.repeat(values, 10), replicate_weights(users, 2000))
-    assert found.std() == pytest.approx(values.std() / 200 ** 0.5, rel=0.08)
-
-
 def stage(t, **clients):
     return SimpleNamespace(t=t, found={t: clients})
 

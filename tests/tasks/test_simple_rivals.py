@@ -1,12 +1,9 @@
 """No table of scores without the rivals that need no model."""
 
-import tomllib
-from pathlib import Path
 
 import pytest
 
 from fedvine.core import registry
-from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
@@ -15,7 +12,6 @@ from fedvine.tasks.by_name import every, of
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SCALES = {"seconds_own", "seconds_client", "seconds_server", *_COSTS}
 
 
@@ -44,16 +40,6 @@ def test_a_table_without_one_is_refused():
     assert lacking([{"name": "power"}]) == ["common"]
 
 
-def test_experiments_of_several_methods_have_them():
-    """Single runs need no rivals; a file that compares does."""
-    for file in EXPERIMENTS.glob("*.toml"):
-        values = tomllib.loads(file.read_text())
-        if "row" in values or isinstance(values.get("method"), list):
-            assert not lacking(m.get("method", m) for m in values.get("row", values["method"]))
-        else:
-            assert Experiment.read(file).method.name
-
-
 @pytest.mark.parametrize("task", every())
 def test_a_comparison_says_which_it_lacks(task):
     def notes(*methods):
@@ -62,13 +48,6 @@ def test_a_comparison_says_which_it_lacks(task):
     assert "lacks" not in notes("ours", *task.shown.simple)
     first, *others = task.shown.simple
     assert (f"lacks: {', '.join(others)}." in notes("ours", first)) == bool(others)
-
-
-def test_all_of_them_are_methods_without_rounds():
-    for task in every():
-        for name in task.shown.simple:
-            made = registry.method(name)()
-            assert made.rounds == 0 and of(made) is task
 
 
 def test_less_forgetting_is_no_defeat():

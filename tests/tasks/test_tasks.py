@@ -102,14 +102,6 @@ def test_test_nodes_are_the_lowest_of_their_class(seed, nodes, share):
             assert {n for n in mine if found[n] == TEST} == set(of[:count])
 
 
-def test_hidden_labels_leave_the_nodes_that_are_asked_alone():
-    part = graph()
-    _, all_ = by_task(part, 2).assign(part)
-    _, few = by_task(part, 2, labels=0.3).assign(part)
-    np.testing.assert_array_equal((all_ == TEST) | (all_ == VAL), (few == TEST) | (few == VAL))
-    assert 0 < (few == TRAIN).sum() < 0.5 * (all_ == TRAIN).sum()
-
-
 def test_an_own_table_has_defaults_of_its_own():
     data = graph()
     own = replace(data, ids=Ids.of(np.arange(len(data))))
@@ -160,20 +152,6 @@ def test_a_thinned_graph_has_the_share_that_was_asked_for(sparse):
 def test_impossible_tasks_are_refused(options, said):
     with pytest.raises(FedvineError, match=said):
         by_task(graph(), **options)
-
-
-def test_nodes_beyond_the_shares_are_for_nothing():
-    whole = graph(400, 8)
-    plan = by_task(whole, 2, shares=(0.2, 0.2, 0.2))
-    task, use = plan.assign(whole)
-    for label in range(8):
-        mine = use[whole.y == label]
-        assert (task[whole.y == label] >= 0).all()
-        for kind in (TRAIN, VAL, TEST):
-            assert (mine == kind).sum() == pytest.approx(0.2 * len(mine), abs=1)
-    asked = sum(len(plan.held_out(whole, t)[1]) for t in range(4))
-    assert asked == np.isin(use[task >= 0], (VAL, TEST)).sum()
-    assert by_task(whole, 2).assign(whole)[1].max() == TEST
 
 
 def test_am_and_fm_are_those_of_a_matrix_written_by_hand():

@@ -86,8 +86,9 @@ def _readme(found: Found) -> TableSet:
             for m in SHOWN if (e := found.entry(p, m)).records]) for p in panels]
     return TableSet([table, *grids], [
         TASK.shown.questions(TASK),
-        f"Seeds {FRESH} to {FRESH + SEEDS - 1}. All settings are defaults. UCI, Bitcoin-OTC and AS-733 are cut into five clients by Louvain. CPU seconds were measured "
-        "while other work ran.", *found.seeds, *found.gaps], found.records, _draw(found))
+        f"Seeds {FRESH} to {FRESH + SEEDS - 1}. All settings are defaults. UCI, Bitcoin-OTC and "
+        "AS-733 are cut into five clients by Louvain. CPU seconds were measured while other work "
+        "ran.", *found.seeds, *found.gaps], found.records, _draw(found))
 
 
 def _draw(found: Found) -> pictures.Drawing:
@@ -139,8 +140,9 @@ def _beside_rivals(found: Found) -> TableSet:
              for p in panels]
     return TableSet([*([short] if short else []), *grids], [
         TASK.shown.questions(TASK),
-        f"Seeds {FRESH} to {FRESH + RUNS - 1}, which were not used while the method was built. The last line of a table is the mean of the paired differences to the "
-        "rival that is best in that column, and its 95 % interval.",
+        f"Seeds {FRESH} to {FRESH + RUNS - 1}, which were not used while the method was built. The "
+        "last line of a table is the mean of the paired differences to the rival that is best in "
+        "that column, and its 95 % interval.",
         "All settings are defaults, but FedLink's family has buffers that hold at most 20 % of the "
         "largest client's history on Wikipedia and Foursquare (`capacity=3200`, `capacity=1600`, "
         "`buffers=2`), and a tenth of it on four cities (`capacity=52640`). UCI, "

@@ -1,4 +1,4 @@
-"""Pages on fedlink_plus: lines that can be run, and a page of what is finished."""
+"""Pages on the parts of fedlink_plus and power_plus: lines that can be run, and a page of some."""
 
 from dataclasses import replace
 
@@ -6,7 +6,8 @@ import pytest
 
 from fedvine.core.rng import rng
 from fedvine.methods.fedlink_plus import FedLinkPlus
-from fedvine.papers import forecasts
+from fedvine.methods.power_plus import PowerPlus
+from fedvine.papers import forecasts, power
 from fedvine.papers.study import Panel, carry_out, experiments
 
 
@@ -44,3 +45,22 @@ def test_a_page_has_scores_and_costs(tmp_path, study, lines):
     if study is forecasts.sharing:
         epsilon, moved, calls = rows["none, noise 3"][4:]
         assert 2 < float(epsilon) < 20 and moved.endswith("kB") and 0 < int(calls) < 10
+
+
+def test_every_line_takes_away_a_part_of_the_method():
+    whole = PowerPlus()
+    for line, options in power.PARTS.items():
+        assert (PowerPlus(**options) == whole) == (line == "all of it")
+
+
+@pytest.mark.slow
+def test_a_page_has_scores_of_both_periods_and_bytes(tmp_path):
+    options = {"name": "power_plus", "rounds": 0, "width": 16}
+    panel = Panel("digits", lambda folder: experiments({"all of it": {
+        "data": "digits", "method": options}}))
+    study = replace(power.parts(), panels=[panel])
+    sheet = carry_out(study, only="digits", seeds=1, folder=tmp_path / "cells", tell=print)
+    first, other = sheet.grids[0].rows[0], sheet.grids[0].rows[1]
+    assert all(0 <= float(value) <= 100 for value in (first[1], first[3]))
+    assert 0 < float(first[5]) < 0.1
+    assert other[1:] == ["-"] * 5
