@@ -225,8 +225,8 @@ def test_krum_of_too_few_is_refused_in_one_sentence():
     with pytest.raises(FedvineError, match='rule = "krum" with attackers = 1 needs 5 '
                        "clients, and this run has 3"):
         testing.run_small(changed(FedLink.tiny(), aggregate={"rule": "krum"})).finish()
+    of_two = changed(FedAvg.tiny(), aggregate={"rule": "median", "attackers": 2})
     with pytest.raises(FedvineError, match="needs 5 clients"):
-        of_two = changed(FedAvg.tiny(), aggregate={"rule": "median", "attackers": 2})
         testing.run_small(of_two).finish()
     few = SimpleNamespace(everyone=tuple("abc"))
     assert [Mean(rule="median").rule_for(few, n) for n in (3, 2)] == ["median", "clip"]
