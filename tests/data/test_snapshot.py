@@ -1,12 +1,11 @@
 """Snapshots against replaying every event into a set."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.data.ids import Ids
-from fedvine.data.snapshot import DynamicSnapshot, Snapshot
+from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 
 STAGES = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()),
@@ -21,11 +20,9 @@ def stage(events, bipartite=False, deletions=True):
                        deleted=np.array(gone, bool) if deletions else None)
 
 
-@pytest.mark.parametrize("kind", [Snapshot, DynamicSnapshot])
 @given(STAGES, st.booleans(), st.booleans(), st.sampled_from([None, 1, 2]))
-def test_a_snapshot_is_what_replaying_the_events_leaves(kind, stages, bipartite, deletions,
-                                                        window):
-    now, alive, known = kind(window), {}, []
+def test_a_snapshot_is_what_replaying_the_events_leaves(stages, bipartite, deletions, window):
+    now, alive, known = Snapshot(window), {}, []
     for t, events in enumerate(stages):
         met = now.advance(stage(events, bipartite, deletions))
         fresh = []
@@ -41,14 +38,13 @@ def test_a_snapshot_is_what_replaying_the_events_leaves(kind, stages, bipartite,
         alive = {e: s for e, s in alive.items() if window is None or s > t - window}
         assert set(map(tuple, now.edges.T.tolist())) == set(alive)
         assert met.tolist() == fresh
-        if kind is DynamicSnapshot:
-            assert now.nodes.tolist() == sorted(known)
+        assert now.nodes.tolist() == sorted(known)
 
 
 @given(STAGES, st.sampled_from([None, 1, 2]), st.sets(st.integers(0, 5)))
 def test_changes_since_they_were_last_taken(stages, window, taken):
     """Whatever lies between: edges that came and went again are none."""
-    now, before, known = DynamicSnapshot(window), set(), set()
+    now, before, known = Snapshot(window), set(), set()
     for t, events in enumerate(stages):
         now.advance(stage(events))
         if t in taken:
@@ -60,10 +56,9 @@ def test_changes_since_they_were_last_taken(stages, window, taken):
             before, known = edges, seen
 
 
-@pytest.mark.parametrize("kind", [Snapshot, DynamicSnapshot])
-def test_it_goes_on_from_a_save(kind):
+def test_it_goes_on_from_a_save():
     first, second = stage([(0, 1, False), (1, 2, False)]), stage([(0, 1, True), (4, 5, False)])
-    whole, part = kind(2), kind(2)
+    whole, part = Snapshot(2), Snapshot(2)
     whole.advance(first)
     part.load_state_dict(whole.state_dict())
     assert whole.advance(second).tolist() == part.advance(second).tolist() == [4, 5]
@@ -74,7 +69,7 @@ def test_it_goes_on_from_a_save(kind):
 @given(STAGES, st.sampled_from([None, 1, 2]), st.sets(st.integers(0, 5)))
 def test_edges_that_came_are_in_the_order_of_their_events(stages, window, taken):
     """Of several events of a stage the first one counts, after a deletion the next one."""
-    now, when = DynamicSnapshot(window), {}
+    now, when = Snapshot(window), {}
     for t, events in enumerate(stages):
         before = set(map(tuple, now.edges.T.tolist()))
         now.advance(stage(events))
@@ -91,15 +86,3 @@ def test_edges_that_came_are_in_the_order_of_their_events(stages, window, taken)
             came, *_ = now.take_changes(ordered=True)
             found = [when[edge] for edge in map(tuple, came.T.tolist())]
             assert found == sorted(found)
-
-
-def test_a_save_of_before_has_no_order():
-    """Its edges come first, sorted."""
-    now = DynamicSnapshot()
-    now.advance(stage([(0, 2, False), (0, 1, False)]))
-    old = now.state_dict()
-    del old["came"]
-    again = DynamicSnapshot()
-    again.load_state_dict(old)
-    again.advance(stage([(3, 4, False), (1, 2, False)]))
-    assert again.take_changes(ordered=True)[0].T.tolist() == [[0, 1], [0, 2], [3, 4], [1, 2]]

@@ -10,7 +10,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.identity import digest
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
-from fedvine.data.snapshot import DynamicSnapshot
+from fedvine.data.snapshot import Snapshot
 from fedvine.data.spec import Data
 from fedvine.data.split import split
 from fedvine.data.stream import EventStream
@@ -222,7 +222,7 @@ def test_data_sets_know_whether_their_edges_have_a_direction():
 def test_pairs_that_are_learned_have_no_edge_among_their_negatives(directed):
     """What dgcolearn and its kin learn: edges of a stage, and as many pairs that are none."""
     stream = contacts(300).with_direction(directed).both_ways()
-    snapshot = DynamicSnapshot()
+    snapshot = Snapshot()
     snapshot.advance(stream)
     ends, truth = pairs(stream, snapshot, np.random.default_rng(0))
     right, wrong = ({tuple(p) for p in ends[:, truth == y].T.tolist()} for y in (1, 0))

@@ -11,7 +11,7 @@ from with_columns import with_tables
 from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
-from fedvine.data.snapshot import DynamicSnapshot
+from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import pair_features
@@ -37,7 +37,7 @@ def test_features_of_the_snapshot_are_those_of_a_loop_over_pairs(bipartite):
     dst = draw.integers(0, items, 30).astype(np.int32)
     names = [Ids.of([f"{kind}{i}" for i in range(n)]) for kind, n in (("u", users), ("i", items))]
     events = EventStream(src, dst, np.arange(30), *names[:1 + bipartite])
-    snapshot, shift = DynamicSnapshot(), users if bipartite else 0
+    snapshot, shift = Snapshot(), users if bipartite else 0
     snapshot.advance(events)
     count = len(snapshot.known)
     rows, net = torch.randn(count, 3, dtype=torch.float64), SimpleNamespace(

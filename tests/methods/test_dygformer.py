@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedvine.core.method import on_client
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
-from fedvine.data.snapshot import DynamicSnapshot
+from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import events as of_events
@@ -61,7 +61,7 @@ def all_pairs() -> np.ndarray:
        st.sampled_from([1, 2, None]), st.integers(1, 4))
 def test_lists_are_those_of_the_events_one_by_one(stages, window, most):
     """Events of live edges: neither older than a deletion, nor than when the edge left."""
-    lists, snapshot = EventLists(), DynamicSnapshot(window)
+    lists, snapshot = EventLists(), Snapshot(window)
     kept: dict[tuple[int, int], list[tuple[int, int]]] = {}         # times, and order, by edge
     now, order = -math.inf, 0
     for stage in stages:

@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix, identity
 from fedvine.core.rng import rng
 from fedvine.core.state import World
 from fedvine.data.ids import Ids
-from fedvine.data.snapshot import DynamicSnapshot
+from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods import dgcolearn
@@ -47,7 +47,7 @@ def between(ends: np.ndarray, owner: np.ndarray, group: int = 1) -> tuple[Change
     place.place = np.empty(n, np.int64)
     for k in range(K):
         place.place[owner == k] = np.arange((owner == k).sum())
-    snapshot, found = DynamicSnapshot(), ChangedGraph(1, group=group)
+    snapshot, found = Snapshot(), ChangedGraph(1, group=group)
     snapshot.advance(EventStream(*ends.astype(np.int32), np.arange(ends.shape[1]), Ids.of(
         [f"n{i}" for i in range(n)])))
     found.grow(n)

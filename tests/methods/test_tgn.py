@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
-from fedvine.data.snapshot import DynamicSnapshot
+from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn.events import Recent, ages, among
@@ -166,7 +166,7 @@ def test_without_exchange_a_client_learns_nothing_of_events_elsewhere():
        st.sampled_from([1, 2, None]))
 def test_times_of_edges_are_those_of_the_events_one_by_one(stages, window):
     """The newest since an edge came, kept in runs that are merged now and then."""
-    recent, snapshot = Recent(), DynamicSnapshot(window)
+    recent, snapshot = Recent(), Snapshot(window)
     snapshot.graph.grow(6)
     newest: dict[tuple[int, int], float] = {}
     for stage in stages:

@@ -1,7 +1,8 @@
 """Snapshots of a stream: the graph after each stage, and the changes of a stage.
 
 Edges are undirected and present once, as long as they were not removed or, with a window, were seen
-in one of the last stages (DG-CoLearn, Section 3.1; ROLAND's cumulative and rolling graphs).
+in one of the last stages (DG-CoLearn, Section 3.1; ROLAND's cumulative and rolling graphs). The
+time of a stage follows its events, and with a window those of the stage that leaves it.
 """
 
 from __future__ import annotations
@@ -14,61 +15,7 @@ from fedvine.core.lookup import find
 from fedvine.data.adjacency import Adjacency
 from fedvine.data.stream import EventStream
 
-
-class Snapshot:
-    """The graph at the current stage; :meth:`advance` takes in the next one.
-
-    The nodes of a bipartite stream are numbered items after users. Removing an edge that is not
-    there changes nothing.
-
-    Args:
-        window: an edge lives for so many stages after it was last seen; None: until it is removed.
-    """
-
-    def __init__(self, window: int | None = None) -> None:
-        self.window = window
-        self.codes = np.empty(0, np.int64)      # of the edges, sorted
-        self.last = np.empty(0, np.int64)       # the stage in which each was last seen
-        self.known = np.zeros(0, bool)          # nodes that were ever seen
-        self.users, self.t = -1, -1             # number of users in the numbers of nodes
-
-    def advance(self, events: EventStream) -> np.ndarray:
-        """Take in the next stage's events; return new nodes int64 [n], as they appear."""
-        self.t += 1
-        self.users = events.num_src
-        self.known, fresh = _seen(self.known, events)
-        codes, gone = _codes(events)
-        named, at = np.unique(codes[::-1], return_index=True)   # the last event of an edge counts
-        dropped = gone[::-1][at]
-        keep = ~np.isin(self.codes, named, assume_unique=True)
-        if self.window is not None:
-            keep &= self.last > self.t - self.window
-        now = np.concatenate([self.codes[keep], named[~dropped]])
-        order = np.argsort(now, kind="stable")
-        self.codes = now[order]
-        self.last = np.concatenate([self.last[keep], np.full((~dropped).sum(), self.t)])[order]
-        return fresh
-
-    @property
-    def edges(self) -> np.ndarray:
-        """Return all edges int64 [2, E], sorted."""
-        return unpacked(self.codes)
-
-    def renumber(self, number: np.ndarray, count: int, users: int) -> None:
-        """Give node i the number ``number[i]`` of ``count``; their order stays."""
-        known, self.known, self.users = self.known, np.zeros(count, bool), users
-        self.known[number[:len(known)]] = known
-        self.codes = number[self.codes >> 32] << 32 | number[self.codes & 0xFFFFFFFF]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state for a save."""
-        return {"codes": self.codes, "last": self.last, "known": self.known, "t": self.t,
-                "users": self.users}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state of :meth:`state_dict`."""
-        self.codes, self.last, self.known = (np.array(state[k]) for k in ("codes", "last", "known"))
-        self.t, self.users = int(state["t"]), int(state["users"])
+NOTHING = np.empty(0, np.int64)
 
 
 def nodes_of(events: EventStream) -> int:
@@ -109,14 +56,11 @@ def unpacked(codes: np.ndarray) -> np.ndarray:
     return np.stack([codes >> 32, codes & 0xFFFFFFFF])
 
 
-# -- snapshots whose cost follows what changes: :class:`Snapshot` on an adjacency that changes -----
-# The same graph after each stage, in time that follows the stage's events, and with a window those
-# of the stage that leaves it.
-NOTHING = np.empty(0, np.int64)
-
-
-class DynamicSnapshot:
+class Snapshot:
     """The graph at the current stage; :meth:`advance` takes in the next one.
+
+    The nodes of a bipartite stream are numbered items after users. Removing an edge that is not
+    there changes nothing.
 
     - ``graph``: the edges; ``known``: bool [N], nodes that were ever seen
     - ``nodes``: int64, the numbers of these, ascending
@@ -139,7 +83,7 @@ class DynamicSnapshot:
         self.users, self.t = -1, -1
 
     def advance(self, events: EventStream) -> np.ndarray:
-        """Take in the events of the next stage; see :meth:`Snapshot.advance`."""
+        """Take in the next stage's events; return new nodes int64 [n], as they appear."""
         self.t += 1
         self.users = events.num_src
         self.known, fresh = _seen(self.known, events)
@@ -188,8 +132,7 @@ class DynamicSnapshot:
         if ordered:
             named, at = np.unique(came[::-1], return_index=True)    # of an edge that came twice
             place = find(named, added[0] << 32 | added[1])          # the last time counts
-            when = np.where(place >= 0, -np.append(at, 0)[place], -len(came))   # -1: an old save
-            added = added[:, np.argsort(when, kind="stable")]
+            added = added[:, np.argsort(-at[place], kind="stable")]
         return added, ends[:, ~there], fresh
 
     @property
@@ -217,9 +160,8 @@ class DynamicSnapshot:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of :meth:`state_dict`."""
         self.graph.load_state_dict(state["graph"])
-        self.known, self.toggled, self.fresh = (np.array(state[k]) for k in (
-            "known", "toggled", "fresh"))
-        self.came = np.array(state.get("came", NOTHING))    # not in saves of the release before
+        self.known, self.toggled, self.came, self.fresh = (np.array(state[k]) for k in (
+            "known", "toggled", "came", "fresh"))
         self.seen, self.nodes = [np.array(s) for s in state["seen"]], np.flatnonzero(self.known)
         self.t, self.users = int(state["t"]), int(state["users"])
 

@@ -41,7 +41,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.lookup import unique
 from fedvine.core.method import At, Client, Field, Method, Server, World
 from fedvine.core.rng import rng
-from fedvine.data.snapshot import DynamicSnapshot
+from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn import events, node_tables
 from fedvine.methods._dgcolearn.client import ClientFunctions
@@ -185,7 +185,7 @@ class DgCoLearn(ClientFunctions, Method):
         net = self.net(world).to(self.where)
         server = Server(
             net=net, optimizer=self.adam(net),
-            snapshot=DynamicSnapshot(None if self.window == "all" else self.window),
+            snapshot=Snapshot(None if self.window == "all" else self.window),
             graph=self.empty_graph(),
             placement=self.placement(world, self.partition, order=self.order,
                                      virtual=self.virtual),
@@ -450,7 +450,7 @@ class DgCoLearn(ClientFunctions, Method):
         if server.net.timed:
             raise FedvineError("protocol.forgetting asks about earlier snapshots, whose times tgn "
                                "no longer has; choose another backbone.")
-        snapshot, graph = DynamicSnapshot(server.snapshot.window), self.empty_graph()
+        snapshot, graph = Snapshot(server.snapshot.window), self.empty_graph()
         for stage in stages:
             snapshot.advance(stage)
         graph.grow(len(server.placement.owner))

@@ -17,7 +17,7 @@ from numba import njit
 from fedvine.core.lookup import unique
 from fedvine.data import neighbourhood as near
 from fedvine.data.adjacency import Adjacency
-from fedvine.data.snapshot import DynamicSnapshot
+from fedvine.data.snapshot import Snapshot
 from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.nn.roland import Network
 
@@ -124,7 +124,7 @@ class ChangedGraph:
         if len(fresh):
             self.order = np.concatenate([self.order, fresh])
 
-    def advance(self, snapshot: DynamicSnapshot, owner: np.ndarray, hops: int,
+    def advance(self, snapshot: Snapshot, owner: np.ndarray, hops: int,
                 told: np.ndarray = NOTHING) -> tuple[np.ndarray, np.ndarray]:
         """Go on to the newest snapshot; return the edges that came and went, int64 [2, .].
 

@@ -15,7 +15,7 @@ from fedvine.core.lookup import unique
 from fedvine.core.method import Server, World
 from fedvine.data import neighbourhood as near
 from fedvine.data.graph import Graph
-from fedvine.data.snapshot import DynamicSnapshot, ends_of, nodes_of
+from fedvine.data.snapshot import Snapshot, ends_of, nodes_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn import node_tables
 from fedvine.partitions import _graph, colearn, label_skew, louvain, metis
@@ -67,7 +67,7 @@ class Placement:
         return part
 
     # -- a stage arrives -------------------------------------------------------------------------
-    def assign(self, events: EventStream, past: EventStream, snapshot: DynamicSnapshot,
+    def assign(self, events: EventStream, past: EventStream, snapshot: Snapshot,
                fresh: np.ndarray) -> None:
         """Assign the stage's new nodes, ``fresh`` int64, to clients: (i) of the paper."""
         more = np.full(len(snapshot.known) - len(self.part), -1, np.int32)
@@ -100,7 +100,7 @@ class Placement:
             np.add.at(self.inside, a[a == b], 2 * by)
         self.owner[fresh] = self.clients_of(self.part[fresh])
 
-    def describe(self, events: EventStream, past: EventStream, snapshot: DynamicSnapshot) -> None:
+    def describe(self, events: EventStream, past: EventStream, snapshot: Snapshot) -> None:
         """Add the facts of the newest snapshot to the history."""
         found = _graph.balance(self.ends, self.inside)
         if past.nodes is not None:
@@ -202,7 +202,7 @@ class Placement:
         return np.split(self.place[nodes].astype(np.int32), np.cumsum(self.counts(nodes))[:-1])
 
     # -- the report ------------------------------------------------------------------------------
-    def report(self, snapshot: DynamicSnapshot, seconds: float) -> dict[str, Any]:
+    def report(self, snapshot: Snapshot, seconds: float) -> dict[str, Any]:
         """Return facts of the last snapshot's partition, for :meth:`Method.report`.
 
         These are nodes by client, cut, coefficient of variation of edges, entropy of classes;

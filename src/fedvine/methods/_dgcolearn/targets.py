@@ -10,7 +10,7 @@ import numpy as np
 from fedvine.core.lookup import find, unique
 from fedvine.core.method import Server
 from fedvine.data.adjacency import Adjacency
-from fedvine.data.snapshot import DynamicSnapshot, ends_of
+from fedvine.data.snapshot import Snapshot, ends_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn.placement import classes_of
 
@@ -25,7 +25,7 @@ def targets(target: Literal["edges", "classes"], server: Server, draw: np.random
     return pairs(server.stage, server.snapshot, draw)
 
 
-def pairs(events: EventStream, snapshot: DynamicSnapshot, draw: np.random.Generator
+def pairs(events: EventStream, snapshot: Snapshot, draw: np.random.Generator
           ) -> tuple[np.ndarray, np.ndarray]:
     """Return the stage's pairs and a random pair for each, with labels.
 
