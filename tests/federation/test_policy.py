@@ -24,7 +24,7 @@ from fedvine.core.settings import build
 from fedvine.data.spec import Data
 from fedvine.engines.refusals import SENTENCES, Refusal, sentence
 from fedvine.engines.remote import ask
-from fedvine.federation import account, site_news
+from fedvine.federation import account, site_door
 from fedvine.federation.account import Account
 from fedvine.federation.dashboard import Dashboard
 from fedvine.federation.order import Order, SiteFile
@@ -515,9 +515,9 @@ def test_lines_of_now_are_found_for_the_sites_people(tmp_path):
 def test_a_site_is_told_when_a_run_begins_ends_and_leaves_forecasts(tmp_path, monkeypatch):
     said, works, clock = [], [], SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(site_news, "time", clock)
+    monkeypatch.setattr(site_door, "time", clock)
     (tmp_path / "memory").mkdir()
-    news = site_news.SiteNews(tmp_path, said.append, lambda: bool(works))
+    news = site_door.SiteNews(tmp_path, said.append, lambda: bool(works))
 
     def after(*functions, **more):
         for function in functions:

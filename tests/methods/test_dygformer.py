@@ -26,7 +26,7 @@ from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.roland import Roland
 from fedvine.nn.dygformer import DyGFormer
-from fedvine.results.exported.models import answers_as_dgcolearn
+from fedvine.results.models import answers_as_dgcolearn
 from fedvine.rivals.d_fedgnn import DFedGnn
 from fedvine.tasks.link_prediction import LinkPrediction
 

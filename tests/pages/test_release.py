@@ -65,7 +65,7 @@ def test_what_the_wheel_should_hold(release):
     wanted = release.in_wheel(release.files(), "1")
     assert {"fedvine/py.typed", "fedvine/app/page.html", "fedvine/papers/fedlink-table1.toml",
             "fedvine/sklearn/__init__.py", "fedvine/cli/main.py",
-            "fedvine/results/exported/load_fedlink.py", "fedvine-1.dist-info/licenses/LICENSE"
+            "fedvine/results/load.py", "fedvine-1.dist-info/licenses/LICENSE"
             } <= wanted
     papers = {f"fedvine/papers/{f.name}" for f in (ROOT / "src/fedvine/papers").glob("*.csv")}
     assert papers and papers <= wanted

@@ -15,10 +15,10 @@ from fedvine.experiments.run import run
 from fedvine.experiments.summary import logged
 from fedvine.methods.popularity import Popularity
 from fedvine.results.kept import Identity
-from fedvine.tasks.by_name import every
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
+from fedvine.tasks.task import every
 
 PLAN = testing.tiny_case()[1]
 

@@ -19,7 +19,7 @@ from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.experiments.growing import take_in
 from fedvine.experiments.run import Run, run
-from fedvine.tasks.by_name import of
+from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskSettings
 
 STEP = "600"

@@ -26,7 +26,7 @@ from fedvine.experiments import growing, run_folder
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.run import Run, run
 from fedvine.sklearn.shared import Learned, OfMethod
-from fedvine.tasks.by_name import of
+from fedvine.tasks.task import of
 
 
 class LinkForecaster(OfMethod):
