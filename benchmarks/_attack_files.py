@@ -21,7 +21,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.spec import Data
 from fedvine.engines.refusals import Refusal
 from fedvine.federation.launch import join_unit
-from fedvine.federation.site_checks import same_table
+from fedvine.federation.site import same_table
 from fedvine.federation.site_table import SiteTable
 
 NAMES = ["[/red]", r"$\frac{$", "<script>alert(1)</script>", '=HYPERLINK("x","y")', "esc\x1b[2J"]

@@ -34,7 +34,7 @@ from fedvine.federation import roster, tied
 from fedvine.federation.demo import fedvine, kill
 from fedvine.federation.launch import read_order
 from fedvine.federation.supervisor import Supervisor
-from fedvine.tasks.by_name import of
+from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskSettings, of_classes
 from fedvine.tasks.tiny import NAMES, tiny_case, tiny_graphs
 

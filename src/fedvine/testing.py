@@ -32,8 +32,8 @@ from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import growth_check
 from fedvine.experiments.run import Run, run
-from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskPlan
 from fedvine.tasks.tiny import FOUR, NAMES, tiny_case, tiny_graphs, tiny_labelled, tiny_stream
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fedvine.results.records import records
 from numba import njit
 from rich.console import Console
 
@@ -24,6 +23,7 @@ from fedvine.experiments.progress import Progress, follow
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.popularity import Popularity
 from fedvine.results.entry import Entry
+from fedvine.results.view import records
 
 
 def shown(terminal, run):

@@ -24,7 +24,7 @@ from fedvine.experiments.run import run
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.popularity import Popularity
-from fedvine.tasks.by_name import of
+from fedvine.tasks.task import of
 
 LINKS = sorted(name for name in registry.names("methods") if registry.method(name).task == "link")
 CLASSES = sorted(name for name in registry.names("methods")

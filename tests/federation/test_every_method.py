@@ -13,7 +13,7 @@ from fedvine.data.plan import by_time
 from fedvine.data.stream import EventStream
 from fedvine.datasets import synthetic
 from fedvine.experiments.experiment import Experiment
-from fedvine.tasks.by_name import of
+from fedvine.tasks.task import of
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from fedvine.federation import logs
+from fedvine.federation import launch as logs
 
 JOB = "00da86d0-b7b0-4f58-959e-bf2764d2aa{:02d}"
 

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from fedvine.core.settings import build
 from fedvine.data.spec import Data
 from fedvine.engines.refusals import Refusal
 from fedvine.engines.remote import ask
-from fedvine.federation import account
+from fedvine.federation import account, site_door
 from fedvine.federation.account import Account
 from fedvine.federation.dashboard import Dashboard
 from fedvine.federation.order import Order, SiteFile
@@ -461,3 +462,44 @@ def test_the_account_is_bounded_and_its_sums_are_whole(tmp_path, monkeypatch):
     kept.add(run="a", function="f0", kind="scores", **{"in": 1, "out": 7})
     assert 300 <= sum(one["requests"] for one in kept.sums()) <= 301
     assert json.loads((kept.folder / "sums.json").read_text())["counted"] > 0
+
+
+def test_lines_of_now_are_found_for_the_sites_people(tmp_path):
+    kept = Account(tmp_path / "account")
+    assert kept.since(-1) == ([], 0)
+    kept.add(run="a", function="f", kind="refused", why="old", **{"in": 1, "out": 1})
+    _, at = kept.since(-1)
+    kept.add(run="a", function="f", kind="scores", **{"in": 1, "out": 1})
+    kept.add(run="a", function="f", kind="refused", why="new\nline", **{"in": 1, "out": 1})
+    (first, second), at = kept.since(at)
+    assert first["kind"] == "scores" and second["why"] == "new line"
+    file, = kept.folder.iterdir()
+    with open(file, "a") as handle:         # a line that is being written
+        handle.write('{"run": ')
+    assert kept.since(at) == ([], at)
+
+
+def test_a_site_is_told_when_a_run_begins_ends_and_leaves_forecasts(tmp_path, monkeypatch):
+    said, works, clock = [], [], SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(site_door, "time", clock)
+    (tmp_path / "memory").mkdir()
+    news = site_door.SiteNews(tmp_path, said.append, lambda: bool(works))
+
+    def after(*functions, **more):
+        for function in functions:
+            news.account.add(run="shops", function=function, kind="nothing", **more,
+                             **{"in": 1, "out": 1})
+        said.clear()
+        clock.now += 9
+        news.look()
+        return list(said)
+    begins, ends = ["the run shops begins here"], ["the run shops has ended here"]
+    assert after("agree") == [] and after("open") == begins
+    works.append(1)
+    assert after("open", "train", "forecasts") == []        # of the next night
+    assert after("train", why="no\x1b") == ["refused: no?"] and after("train", why="no\x1b") == []
+    (tmp_path / "memory" / "shops-0123456789ab.parquet").touch()
+    assert after("forecasts") == [f"what shops forecasts is kept here: fedvine predict {tmp_path}"]
+    works.clear()
+    assert after() == ends and after() == [] and after("open") == begins

@@ -19,7 +19,7 @@ from fedvine.methods._dgcolearn import events as of_events
 from fedvine.methods._dgcolearn.events import EventLists, among
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.results.exported.models import answers_as_dgcolearn
+from fedvine.results.models import answers_as_dgcolearn
 from fedvine.rivals.d_fedgnn import DFedGnn
 from fedvine.tasks.link_prediction import LinkPrediction
 

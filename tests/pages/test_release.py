@@ -61,6 +61,17 @@ def test_what_the_code_imports_is_installed_with_it():
     assert not lacks
 
 
+def test_what_the_wheel_should_hold(release):
+    wanted = release.in_wheel(release.files(), "1")
+    assert {"fedvine/py.typed", "fedvine/app/page.html", "fedvine/papers/fedlink-table1.toml",
+            "fedvine/sklearn/__init__.py", "fedvine/cli/main.py",
+            "fedvine/results/load.py", "fedvine-1.dist-info/licenses/LICENSE"
+            } <= wanted
+    papers = {f"fedvine/papers/{f.name}" for f in (ROOT / "src/fedvine/papers").glob("*.csv")}
+    assert papers and papers <= wanted
+    assert {Path(f).parts[0] for f in wanted} == {"fedvine", "fedvine-1.dist-info"}
+
+
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 def test_what_is_built_holds_that_and_nothing_else(release, tmp_path, kind):
     pytest.importorskip("hatchling", reason="hatchling, which builds packages, is not installed")

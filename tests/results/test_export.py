@@ -127,7 +127,7 @@ def test_dgcolearn_scores_the_same_outside(rows, bipartite, directed, tmp_path):
                  out=tmp_path / "run").finish()
     export(tmp_path / "run", tmp_path / "out")
     users, items = pairs_of(run.parts["all"])
-    assert np.allclose(outside(tmp_path / "out", "scores", users, items),
+    assert np.allclose(outside(tmp_path / "out", "scores", "all", users, items),
                        scored(run, "all", users, items), rtol=1e-5, atol=1e-6)
 
 
@@ -181,7 +181,7 @@ def test_power_scores_the_same_outside(graph, method, tmp_path):
     export(tmp_path / "run", tmp_path / "out")
     for name in ("north", "south"):
         table = Labels(run).table(client=name)
-        found = outside(tmp_path / "out", "scores", name, table["node"].to_pylist())
+        found = outside(tmp_path / "out", "classes", name, table["node"].to_pylist())
         p = np.exp(found) / np.exp(found).sum(1, keepdims=True)
         expected = np.stack([table[f"p({c})"].to_numpy() for c in "abcd"], 1)
         assert np.allclose(p, expected, rtol=0, atol=1e-6)

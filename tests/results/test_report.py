@@ -20,8 +20,8 @@ from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
 from fedvine.results.report import report
 from fedvine.results.view import Group, RunView
-from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import of
 
 DAY = 86_400
 START = 1_356_998_400       # 2013-01-01

@@ -8,9 +8,9 @@ from fedvine.papers import published
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
 from fedvine.results.view import _COSTS
-from fedvine.tasks.by_name import every, of
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import every, of
 
 SCALES = {"seconds_own", "seconds_client", "seconds_server", *_COSTS}
 

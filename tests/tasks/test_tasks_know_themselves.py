@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import fedvine
-from fedvine.tasks.by_name import every
+from fedvine.tasks.task import every
 
 SOURCE = Path(fedvine.__file__).parent
 NAMES = {kind.model_fields["task"].default for kind in every()}

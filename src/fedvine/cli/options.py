@@ -114,6 +114,9 @@ _OPTIONS = {
 }
 #: Those of one run, which commands that set runs side by side leave out.
 OF_A_RUN = ("data.append_only", "open_end", "seed", "threads", "engine", "workers", "address")
+#: Those that a site of a federation does not choose.
+NOT_OF_A_SITE = ("data.client", "data.append_only", "stages", "open_end", "split.by",
+                 "split.clients", "split.k", "seed", "engine", "workers", "address")
 
 
 def data_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

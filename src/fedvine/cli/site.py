@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedvine.cli import options
 from fedvine.cli.run import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
@@ -39,46 +40,14 @@ class Side(enum.StrEnum):
 
 
 @private()
+@options.data_options(*options.NOT_OF_A_SITE)
 def join(
     folder: Annotated[Path, typer.Argument(metavar="KIT", help="This site's kit.")],
-    data: Annotated[str | None, typer.Option(help="The local table or query.")] = None,
-    src: Annotated[str | None, typer.Option(help="Its column of users.")] = None,
-    dst: Annotated[str | None, typer.Option(help="Its column of items.")] = None,
-    when: Annotated[str | None, typer.Option("--time", help="Its column of times.")] = None,
-    edges: Annotated[str | None, typer.Option(
-        help="A local table of edges, where --data is one of nodes with classes.")] = None,
-    node: Annotated[str | None, typer.Option(
-        help="Of a table of nodes: its column of ids.")] = None,
-    label: Annotated[str | None, typer.Option(
-        help="Of a table of nodes: its column of classes.")] = None,
+    values: options.Values,
     open_classes: Annotated[bool, typer.Option(
         "--open-classes", help="The hub may read the names of the classes.")] = False,
-    users: Annotated[str | None, typer.Option(help="A local table of users.")] = None,
-    items: Annotated[str | None, typer.Option(help="A local table of items.")] = None,
-    weight: Annotated[str | None, typer.Option(help="Its column of weights.")] = None,
-    features: Annotated[str | None, typer.Option(
-        help="Its columns of features of edges, with commas between them.")] = None,
-    time_format: Annotated[str | None, typer.Option(
-        help="How its times are written, such as '%d.%m.%Y %H:%M'.")] = None,
-    bipartite: Annotated[str | None, typer.Option(
-        metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")] = None,
-    sure: Annotated[bool | None, typer.Option("--sure", help="Columns and times are meant as they "
-                                              "are, also where a question is asked.")] = None,
-    missing: Annotated[str | None, typer.Option(
-        help="Words, with commas between them, whose cells count as empty, such as NA,unknown."
-    )] = None,
-    key: Annotated[str | None, typer.Option(
-        help="Its column that errors name a row by, such as the number of a sale.")] = None,
-    database: Annotated[str | None, typer.Option(
-        help="Where queries run: sqlite:FILE or postgres://USER@HOST/NAME.")] = None,
-    undirected: Annotated[bool | None, typer.Option(
-        "--undirected", help="Edges have no direction, and nodes are of one kind.")] = None,
     secret: Annotated[Path | None, typer.Option(
         help="A file with the key that all sites share; the server must not have it.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
-    device: Annotated[str | None, typer.Option(
-        metavar="auto|cpu|cuda", help="Where tensors are computed [default: auto, on a GPU if "
-        "there is one].")] = None,
     roster: Annotated[Path | None, typer.Option(
         help="A file with the fingerprints of all sites, for secure sums.")] = None,
     confirmed: Annotated[bool, typer.Option(
@@ -125,52 +94,47 @@ def join(
     )
     if roster is not None:
         confirm_roster(folder, roster, confirmed)
-    columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when), ("edges", edges),
-                                 ("node", node), ("label", label), ("users", users),
-                                 ("items", items), ("weight", weight), ("features", features),
-                                 ("time_format", time_format), ("bipartite", bipartite),
-                                 ("sure", sure), ("missing", missing), ("key", key),
-                                 ("database", database), ("undirected", undirected)) if v}
+    columns = {key: value for key, value in values["data"].items() if value}
     said: dict[str, Any] = {}
-    if data is not None:
-        said["data"] = {"source": data, **columns}
+    if "source" in columns:
+        said["data"] = columns
     elif columns:
         raise FedvineError(f"--{next(iter(columns)).replace('_', '-')} belongs to --data; name the "
                            "table, too.")
     if secret is not None:
         said["secret"] = _secret(secret)
-    said |= {k: v for k, v in (("threads", threads), ("device", device),
-                               ("open_classes", open_classes or None),
-                               ("any_method", any_method or None)) if v is not None}
-    values = None       # the file as it is
+    said |= {key: value for key, value in (
+        ("threads", values["threads"]), ("device", values["device"]),
+        ("open_classes", open_classes), ("any_method", any_method)) if value}
+    written = None      # the file as it is
     if said or not (folder / "site.toml").exists():
-        values = with_kept(folder, said)
-        if "data" not in values:
+        written = with_kept(folder, said)
+        if "data" not in written:
             _say("no --data: this site has no table, as where the server holds the graph")
     if experiment is not None:
-        found = read_site(folder) if values is None else checked_site(values)
+        found = read_site(folder) if written is None else checked_site(written)
         _show_dry_run(folder, found, experiment)
     elif policy:
         with alone(folder, "join"):
-            if values is not None:
-                write_site(folder, values)
+            if written is not None:
+                write_site(folder, written)
             print(write_policy(folder))
         print(f"Nothing was sent. Change {folder}/site.toml as you like, then: fedvine join "
               f"{folder}")
     else:
-        found = values if values is not None else read_site(folder).model_dump()
+        found = written if written is not None else read_site(folder).model_dump()
         if not found.get("any_method") and not has_policy(folder):
             _agreed("This site has no policy, so a run may do whatever an installed method does. "
                     "Take part so?", f"fedvine join {folder} --policy writes one, with safe "
                     "defaults; --any-method says that none is wanted")
-            values = with_kept(folder, {**said, "any_method": True})
+            written = with_kept(folder, {**said, "any_method": True})
         if not (unconfined or only or confine.abi()):
             _agreed("This system cannot confine FLARE's processes (it has no Landlock), so code "
                     "that runs in them could read all that this user reads. Take part so?",
                     "--unconfined says that containers, or a user of their own, confine them")
             unconfined = True
         stopped_as_by_ctrl_c()
-        stay(folder, _say, values=values, confined=not unconfined, restored=restored,
+        stay(folder, _say, values=written, confined=not unconfined, restored=restored,
              apart=socket)
 
 

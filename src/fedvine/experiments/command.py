@@ -19,10 +19,9 @@ from fedvine.experiments import auto
 from fedvine.experiments.experiment import AUTO, Experiment
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_choice
-from fedvine.tasks import by_name
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import Task, task_named
 
 NO_DATA = ("Say with --data what to run on: a data set, a file or a query; fedvine list shows the "
            "data sets.")
@@ -145,7 +144,7 @@ def _task(values: dict[str, Any], table: Any) -> type[Task]:
     """Return the task of the protocol; where it names none, that of the data."""
     named = values.get("protocol", {})
     if isinstance(named, dict) and isinstance(named.get("task"), str):
-        return by_name.named(named["task"])
+        return task_named(named["task"])
     return ClassIncremental if isinstance(table, Graph) else LinkPrediction
 
 

@@ -30,18 +30,21 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
 from fedvine.data import handed
+from fedvine.data import plan as plans
+from fedvine.data.graph import Graph
 from fedvine.data.identity import digest, names
+from fedvine.data.io.checks import ask_about_stages
 from fedvine.data.io.source import exists
 from fedvine.data.plan import Plan
 from fedvine.data.spec import Data
 from fedvine.data.split import Split
-from fedvine.experiments import data_fits, final, run_folder
+from fedvine.data.stream import EventStream
+from fedvine.experiments import final, run_folder
 from fedvine.experiments.run import Run, run
 from fedvine.living.rows import Rows
 from fedvine.living.run import LivingRun, check_lead
-from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import Task, of
 from fedvine.tasks.task_plan import SHARES, TaskPlan, TaskSettings
 
 AUTO = "auto"     # stands for a method where one is to be chosen
@@ -317,7 +320,7 @@ class Experiment(BaseModel):
     def _prepared(self, stream: Any) -> tuple[Method, Split, Plan | TaskPlan]:
         """Return what :meth:`open` does, for data that are read already."""
         made = self.resolved()
-        data_fits.check(self, stream)
+        check_data(self, stream)
         if self.open_end:
             check_lead(getattr(self.protocol, "lead", 1))
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
@@ -370,7 +373,7 @@ class Experiment(BaseModel):
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)
             found = self.grown(out, table=table)    # counts the rows that wait
-        made.notes = (*made.notes, *data_fits.dealt(self, len(split.parts)))
+        made.notes = (*made.notes, *dealt(self, len(split.parts)))
         made.news = [] if found is None else found[0].sentences
         return made
 
@@ -410,3 +413,38 @@ def _but_sure(found: Any) -> Any:
     if not isinstance(data, dict):
         return found
     return {**found, "data": {key: value for key, value in data.items() if key != "sure"}}
+
+
+def check_data(experiment: Experiment, stream: Any) -> None:
+    """Raise :class:`FedvineError` where the data are not what the task and the split need.
+
+    Also where a time of a table is far from all others, or stages of edges are thousands, unless
+    the experiment is sure.
+    """
+    method, split = experiment.method, experiment.resolved().split
+    if isinstance(stream, Graph) != (experiment.protocol.data == "graph"):
+        raise FedvineError(f"{method.name} answers for {method.task}s; {stream.name} is " + (
+            "a labelled graph; choose a method for nodes, such as power_plus."
+            if isinstance(stream, Graph) else "a stream of edges; choose a method for links, such "
+            "as fedlink_plus, or name a table of nodes as data, and its edges with --edges."))
+    if isinstance(stream, EventStream) and not (experiment.data.dataset or experiment.data.sure):
+        stages = experiment.protocol.stage_size(stream, experiment.resolved().stages)
+        plans.ask_about_far(stream.name, stream.order, stages, stream.dates)
+        if experiment.stages is not None:
+            ask_about_stages(len(stream), stages, stream.name)
+    owner = getattr(stream, "owner", None)
+    if experiment.split.k is not None and split.by in (
+            *getattr(stream, "codes", ()), *((owner.column, "client") if owner else ())):
+        raise FedvineError("k (--k) is the number of clients of a partition, and "
+                           f'{stream.name} is split by its column "{split.by}"; leave out k, or '
+                           "name a partition with --split, such as louvain.")
+
+
+def dealt(experiment: Experiment, count: int) -> tuple[str, ...]:
+    """Return the note on a table without clients, which is dealt to ``count`` of them."""
+    given, data = experiment.split, experiment.data
+    if data.dataset or data.client or given.by or given.k is not None or given.clients:
+        return ()
+    return (f"No column of clients was named, so the {experiment.protocol.unit} are split into "
+            f"{count} clients by {experiment.resolved().split.by}; name a column with --client, or "
+            "say how with --split and --k.",)

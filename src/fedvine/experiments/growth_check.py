@@ -21,7 +21,7 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.run import Run, run
 from fedvine.living.rows import Rows
 from fedvine.living.run import LivingRun
-from fedvine.tasks.by_name import of
+from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskSettings
 
 STEP = "600"

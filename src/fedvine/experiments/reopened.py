@@ -29,8 +29,7 @@ from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.run import Run, run
 from fedvine.living.rows import Rows
-from fedvine.tasks import by_name
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import Task, beside, of, task_named
 
 if TYPE_CHECKING:
     from fedvine.experiments.experiment import Experiment
@@ -42,9 +41,9 @@ def task_of(found: Mapping[str, Any]) -> Task:
     """
     values, method = found["protocol"], found["method"]
     own_digest = method.get("file_digest")
-    own = [] if own_digest is None else by_name.beside(
+    own = [] if own_digest is None else beside(
         registry.of_digest(str(method["name"]), str(own_digest)))
-    return build(by_name.named(str(values.get("task", "link")), own), values, under="protocol.")
+    return build(task_named(str(values.get("task", "link")), own), values, under="protocol.")
 
 
 def reopened(folder: str | os.PathLike[str]) -> Run:
@@ -136,7 +135,7 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
         if threads is not None and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(int(threads))
         made = run(method, split, plan, seed=found["seed"],
-                   protocol=build(by_name.of(method), found["protocol"], place, under="protocol."),
+                   protocol=build(of(method), found["protocol"], place, under="protocol."),
                    final=True)
     except (KeyError, TypeError, ValueError, OSError) as error:
         if isinstance(error, FedvineError):

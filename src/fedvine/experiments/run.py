@@ -26,8 +26,7 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import OnRound, Prepared, StageScores, loop, prepare, show
 from fedvine.experiments.run_files import read_choice
 from fedvine.experiments.summary import Costs, lines, logged, summary
-from fedvine.tasks.by_name import of
-from fedvine.tasks.task import REPLICATES, Task
+from fedvine.tasks.task import REPLICATES, Task, of
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
 ENGINES = ("local", "ray")

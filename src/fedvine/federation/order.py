@@ -21,9 +21,8 @@ from fedvine.core.settings import build
 from fedvine.data.spec import Data
 from fedvine.experiments.final import check
 from fedvine.federation.policy import Policy
-from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import Task, of
 from fedvine.tasks.task_plan import TaskSettings
 
 

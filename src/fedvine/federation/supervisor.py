@@ -20,8 +20,7 @@ from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
 from fedvine.federation import tied
 from fedvine.federation.job_files import checked
-from fedvine.federation.launch import Kept, alone, last_line
-from fedvine.federation.logs import JOBS
+from fedvine.federation.launch import JOBS, Kept, alone, last_line
 from fedvine.federation.order import Order
 from fedvine.federation.server import again, write_state
 from fedvine.federation.spare import keep_small

@@ -17,9 +17,8 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import fields, flat
-from fedvine.experiments import data_fits
 from fedvine.experiments.command import from_command
-from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.experiment import Experiment, check_data
 from fedvine.results.cells import FOLDER, cells
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
@@ -161,7 +160,7 @@ def _one_task(one: Experiment, other: Experiment) -> None:
     """Raise the :class:`FedvineError` of the first of two methods whose task is not of the data."""
     stream = one.data.open()
     for e in (one, other):
-        data_fits.check(e, stream)
+        check_data(e, stream)
     raise FedvineError(f"{one.method.name} answers for {one.method.task}s and {other.method.name} "
                        f"for {other.method.task}s; compare methods that answer for the same.")
 

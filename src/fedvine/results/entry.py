@@ -20,9 +20,8 @@ from scipy import special
 
 from fedvine.results.tables import FEW_SEEDS, plus_minus, spread
 from fedvine.tasks import metrics
-from fedvine.tasks.by_name import every
 from fedvine.tasks.shown import Score
-from fedvine.tasks.task import REPLICATES
+from fedvine.tasks.task import REPLICATES, every
 
 #: Costs in seconds of the clock, which other work on the machine adds to.
 CLOCK = ("seconds_round", "seconds_client", "seconds_own", "seconds_server", "seconds_total")

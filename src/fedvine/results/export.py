@@ -5,7 +5,7 @@
 - ``model.safetensors``: arrays that all clients share, by readable names
 - ``clients/<name>/arrays.safetensors``: a client's own
 - ``clients/<name>/*.parquet``: names of nodes with their embeddings, or of pairs
-- ``about.json``: method, fields, clients, classes
+- ``about.json``: method, fields, clients, classes, and the part of ``load.py`` that scores
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,7 @@ from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_experiment, read_lines
 from fedvine.results.entry import score
-from fedvine.results.exported import models
-from fedvine.results.exported.models import KINDS, Exported, plain
+from fedvine.results.models import KINDS, Exported, plain
 from fedvine.results.tables import FEW_SEEDS
 
 
@@ -223,22 +223,13 @@ def _write(out: Path, found: Exported, run: Run) -> None:
             _arrays(folder / "arrays.safetensors", found.clients[name])
         for table, rows in found.tables.get(name, {}).items():
             parquet.write_table(rows, folder / f"{table}.parquet")
-    about = {"method": run.method.name, "fields": run.method.model_dump(mode="json"),
-             "clients": sorted(run.parts), "classes": list(getattr(next(iter(
-                 run.parts.values()), None), "classes", ()))}
+    about = {"script": found.script, "method": run.method.name,
+             "fields": run.method.model_dump(mode="json"), "clients": sorted(run.parts),
+             "classes": list(getattr(next(iter(run.parts.values()), None), "classes", ()))}
     (out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     if found.script:
-        (out / "load.py").write_text(_script(found.script), "utf-8")
+        shutil.copyfile(Path(__file__).with_name("load.py"), out / "load.py")
     (out / "README.md").write_text(_card(run, found), "utf-8")
-
-
-def _script(name: str) -> str:
-    """Return a script that stands alone: the text of what it imports from ``load_common.py``."""
-    script, common = (Path(models.__file__).with_name(f"load_{part}.py").read_text("utf-8")
-                      for part in (name, "common"))
-    before, line, after = script.partition(f"from {models.__package__}.load_common import ")
-    assert line
-    return before + common.partition("\n\n")[2].rstrip() + after[after.index("\n"):]
 
 
 def _arrays(file: Path, arrays: Mapping[str, Any]) -> None:

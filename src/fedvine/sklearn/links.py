@@ -27,7 +27,7 @@ from fedvine.living.news import News, as_before, check_columns, taken
 from fedvine.living.rows import Rows
 from fedvine.living.run import merged
 from fedvine.sklearn.shared import Learned, OfMethod
-from fedvine.tasks.by_name import of
+from fedvine.tasks.task import of
 
 
 class LinkForecaster(OfMethod):

@@ -28,9 +28,9 @@ from fedvine.sklearn.shared import (
     nodes,
     numbered,
 )
-from fedvine.tasks.by_name import of
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.class_measures import softmax
+from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskSettings
 
 NONE = np.empty((2, 0), object)

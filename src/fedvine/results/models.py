@@ -41,7 +41,7 @@ class Exported:
     - ``model``: arrays that all share, for ``model.safetensors``
     - ``clients``: arrays of each client, for its ``arrays.safetensors``
     - ``tables``: tables of each client by the file's name without ``.parquet``
-    - ``script``: the script that loads it, ``load_<script>.py``; empty: there is none
+    - ``script``: the part of ``load.py`` that scores by it; empty: there is none
     - ``how``: a sentence on what it computes
     """
 

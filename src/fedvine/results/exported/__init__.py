@@ -1,1 +1,0 @@
-"""Write a model as plain files (``models.py``), with a script that loads it."""
