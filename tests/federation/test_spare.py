@@ -128,30 +128,3 @@ def test_a_message_on_its_way_takes_a_buffer_of_its_own_size(size, monkeypatch):
         sent.clear()
         task.send_loop()
         assert b"".join(sent) == whole
-
-
-@pytest.mark.skipif(spare.STAY or not hasattr(ctypes.CDLL(None), "mallinfo2"),
-                    reason="of the GNU C library 2.33, and of Pythons that free names")
-def test_names_that_come_and_go_take_no_more_memory_later():
-    code = """
-import ctypes, sys
-from fedvine.federation import spare
-
-class Figures(ctypes.Structure):
-    _fields_ = [(f"f{i}", ctypes.c_size_t) for i in range(10)]
-
-def own():                              # bytes in blocks with pages of their own
-    return read().f4
-
-read = ctypes.CDLL(None).mallinfo2
-read.restype = Figures
-spare.own_pages()
-kept = [sys.intern(f"kept {i}") for i in range(30_000)]
-spare.fill_names()
-before = own()
-for i in range(500_000):
-    sys.intern(f"passing {i}")
-print(own() - before)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout) <= 0

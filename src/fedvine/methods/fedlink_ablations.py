@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import model_validator
+
 from fedvine.core.method import Field
 from fedvine.methods.fedlink import FedLink
+from fedvine.methods.stfl import alone
 
 
 class FedLinkLocal(FedLink):
@@ -16,6 +19,8 @@ class FedLinkLocal(FedLink):
 
     share: tuple[Literal["model", "users", "items"], ...] = Field(
         default=(), description="nothing is shared")
+
+    _no_row_travels = model_validator(mode="after")(alone)
 
 
 class FedLinkNoEmb(FedLink):

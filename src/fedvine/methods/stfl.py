@@ -7,9 +7,10 @@ client keeps and trains on: all edges so far in place of buffers. :class:`Local`
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import model_validator
 
 from fedvine.core.method import Client, Field
 from fedvine.core.refresh import Refresh
@@ -19,12 +20,27 @@ from fedvine.methods._fedlink.rows import Batch, make_batch
 from fedvine.methods.fedlink import FedLink
 
 
+def alone(method: FedLink) -> FedLink:
+    """Refuse options about rows that travel, in a method whose clients learn alone."""
+    if method.aggregate != "touching" or not method.share_items:
+        raise ValueError(f"no row of {method.name} travels, so aggregate and share_items say "
+                         "nothing; leave them out")
+    return method
+
+
 class STFL(FedLink):
     """Federated training on the full history, full batch."""
 
     name: ClassVar[str] = "stfl"
 
     refreshes: ClassVar[Refresh] = 200     # the encoder is computed on the whole history each time
+
+    @model_validator(mode="after")
+    def _all_edges_are_drawn(self) -> Self:
+        if self.draw is not None:
+            raise ValueError(f"{self.name} trains on all edges of a client, so draw says nothing; "
+                             "leave it out")
+        return self
 
     def setup(self, client: Client) -> None:
         super().setup(client)
@@ -57,3 +73,5 @@ class Local(STFL):
 
     share: tuple[Literal["model", "users", "items"], ...] = Field(
         default=(), description="nothing travels")
+
+    _no_row_travels = model_validator(mode="after")(alone)
