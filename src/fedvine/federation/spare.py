@@ -8,9 +8,6 @@ FLARE keeps three kinds of it in the processes of a hub:
 - what was freed of both, in the C library's heap; buffers that are freed between small blocks of
   other threads leave holes.
 
-One more is Python's: names that come and go fill its table of names, which then, once, after half
-an hour, is made twice as large (:func:`fill_names`).
-
 This module does not import FLARE: cells and modules are given.
 """
 
@@ -20,7 +17,6 @@ import atexit
 import contextlib
 import ctypes
 import gc
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,8 +24,6 @@ from typing import Any
 
 EVERY = 1.0     # seconds between two looks, and at least
 SHARE = 20.0    # times as long as a look took
-NAMES = 200_000     # fills the table of a process with at most 87,000 names at least once
-STAY = sys.version_info[:2] == (3, 12)  # in this Python an interned name is never freed
 BUFFER = 16_384     # bytes; larger blocks get pages of their own, see own_pages
 #: Environment of processes that pass messages on, of the GNU C library: one heap for all threads,
 #: and no small blocks kept by thread. Else each of the many threads keeps holes, and freed blocks,
@@ -88,23 +82,11 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def fill_names() -> None:
-    """Let Python's table of interned names take its later size now, by names that are freed.
-
-    A place in the table is used once, also by a name that is freed at once. When no place is left,
-    Python makes a new table with three times as many places as there are names. Of a hub's process
-    the new one has 2 MB more, and all later ones have its size. In Python 3.12, where names stay,
-    nothing is done.
-    """
-    for number in range(0 if STAY else NAMES):
-        sys.intern(f"fedvine name {number}")
-
-
 def keep_small(forget: Callable[[], None] = lambda: None) -> Callable[[], None]:
     """Start a thread that calls ``forget`` and :func:`give_back` every :data:`EVERY` seconds.
 
-    Its first look calls :func:`fill_names`, too. Objects that exist by then (modules, mostly) are
-    left out of later looks, which then take milliseconds. Returns the function that ends it.
+    Objects that exist by its first look (modules, mostly) are left out of later looks, which then
+    take milliseconds. Returns the function that ends it.
     """
     over = threading.Event()
 
@@ -116,7 +98,6 @@ def keep_small(forget: Callable[[], None] = lambda: None) -> Callable[[], None]:
                 forget()
             give_back()
             if first:
-                fill_names()
                 gc.freeze()
                 first = False
             pause = max(EVERY, SHARE * (time.monotonic() - began))

@@ -17,6 +17,8 @@ class FedLinkLocal(FedLink):
 
     share: tuple[()] = Field(  # type: ignore[assignment]
         default=(), description="nothing is shared")
+    divide: Literal["touching"] = Field(  # type: ignore[assignment]
+        default="touching", description="no row travels")
 
 
 class FedLinkNoEmb(FedLink):

@@ -7,7 +7,7 @@ client keeps and trains on: all edges so far in place of buffers. :class:`Local`
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -26,6 +26,9 @@ class STFL(FedLink):
     name: ClassVar[str] = "stfl"
 
     refreshes: ClassVar[Refresh] = 200     # the encoder is computed on the whole history each time
+
+    draw: None = Field(  # type: ignore[assignment]
+        default=None, description="all edges of a client are trained on")
 
     def setup(self, client: Client) -> None:
         super().setup(client)
@@ -58,3 +61,5 @@ class Local(STFL):
 
     share: tuple[()] = Field(  # type: ignore[assignment]
         default=(), description="nothing travels; clients of stfl learn together")
+    divide: Literal["touching"] = Field(  # type: ignore[assignment]
+        default="touching", description="no row travels")
