@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from toys import changed
 from with_columns import with_columns, with_tables
 
 from fedvine import testing
@@ -19,7 +20,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "edgebank": [{}, {"window": "unlimited"}],
     "fedlink": [{}, {"draw": "cyclic"}],
     "fedlink_plus": [{"buckets": 64}, {"share": "sums", "buckets": 64}, {
-        "share": "sums", "buckets": 64, "noise": 4.0, "secure": False}],
+        "share": "sums", "buckets": 64, "aggregate": {"noise": 4.0, "secure": False}}],
     "dgcolearn": [
         {}, {"target": "classes"}, {"min_group": 2, "layers": 3},
         {**LOCAL, "temporal": "mlp", "exchange": "two-hop-exact"},
@@ -53,8 +54,7 @@ def cases() -> list[Any]:
 
 
 def method(name: str, values: dict[str, Any]) -> Any:
-    kind = registry.method(name)
-    return kind(**{**kind.tiny().model_dump(exclude_unset=True), **values})
+    return changed(registry.method(name).tiny(), **values)
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)

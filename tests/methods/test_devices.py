@@ -35,7 +35,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "fedsage_plus": [{"hide": 0.0}],
     "fedlink": [{"score_by": "cosine", "optimizer": "sgd"}, {"masked": 0.0, "share": ("users",)},
                 {"capacity": "auto"}, {"aggregate": {"rule": "median"}}],
-    "fedlink_private": [{"clip": 1.0}],
+    "fedlink_private": [{"aggregate": {"clip": 1.0}}],
     "fed4dgnn": [{"meeting": 2}],
     "dgcolearn": [
         {"scope": "changed", "neighbours": 2, "stale": 3},
