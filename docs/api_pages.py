@@ -17,10 +17,10 @@ from pydantic import BaseModel
 
 import fedvine
 from fedvine.cli.catalogue import kind_text
+from fedvine.core import settings
 
 SOURCE = Path(fedvine.__file__).parent
 BY_NAME = ("datasets", "methods", "partitions", "rivals")     # found by name
-SCRIPTS = "load_*.py"       # of an export: they read files beside them, and are not imported
 
 
 def rooms() -> list[str]:
@@ -48,10 +48,10 @@ def write(folder: Path) -> None:
 
 
 def fields(model: type[BaseModel]) -> Iterator[str]:
-    """Yield the lines of a table of a model's fields, the inherited ones too."""
+    """Yield the lines of a table of a model's fields, those inherited and of tables in it too."""
     rows = [(f"``{name}``", f"``{kind_text(field.annotation, field.metadata)}``; "
              + ("required" if field.is_required() else f"``{field.default!r}``"),
-             field.description or "") for name, field in model.model_fields.items()]
+             field.description or "") for name, field in settings.fields(model).items()]
     yield from _table(("field", "type; default", "meaning"), rows)
 
 
@@ -77,8 +77,7 @@ def _package() -> Iterator[str]:
 def _room(room: str) -> Iterator[str]:
     module = _opened(room)
     yield from (*_title(room), f".. automodule:: fedvine.{room}", "")
-    files = sorted((f for f in (SOURCE / room).rglob("*.py") if not f.match(SCRIPTS)),
-                   key=lambda f: (f.parent != SOURCE / room, f))
+    files = sorted((SOURCE / room).rglob("*.py"), key=lambda f: (f.parent != SOURCE / room, f))
     if room in BY_NAME:
         listed = [f.stem for f in files if f.parent.name == room and not f.name.startswith("_")]
         yield from _table(("name", "what it is"), (

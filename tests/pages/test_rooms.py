@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import fedvine
-from fedvine.core import registry
+from fedvine.core import registry, settings
 
 SOURCE = Path(fedvine.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -105,7 +105,7 @@ def test_a_method_is_an_entry_and_its_table_has_every_field(method):
     room = method.__module__.split(".")[1]
     assert f".. autoclass:: {method.__module__}.{method.__qualname__}\n" in PAGES[room]
     table = list(reference.fields(method))
-    for field, has in method.model_fields.items():
+    for field, has in settings.fields(method).items():
         row = table.index(f"   * - ``{field}``")
         assert table[row + 1].endswith(f"; ``{has.default!r}``")
         assert table[row + 2] == f"     - {has.description}"

@@ -174,7 +174,7 @@ def test_parts_are_graphs_of_their_own(name):
 
 
 def test_an_unknown_partition_and_too_many_clients():
-    with pytest.raises(ValueError, match=r'no partition called "luvain".*louvain'):
+    with pytest.raises(ValueError, match=r'no column "luvain".*did you mean "louvain"'):
         graph().split("luvain")
     with pytest.raises(ValueError, match="60 nodes; it cannot be split among 99"):
         graph().split("louvain", 99)

@@ -62,7 +62,7 @@ STEADY = [0.6] * 4
     (entry("a", "popularity", [0.6, 0.601, 0.6, 0.6]), NONE),
     (entry("a", "popularity", STEADY[:1], 0.0), EACH)])
 def test_what_an_interval_is_over(found, over):
-    made = estimate(found, "auc_new", TASK.simple)
+    made = estimate(found, "auc_new", TASK.shown.simple)
     assert made.over == over and (made.half == made.half) == (over in (SEEDS, USERS))
 
 
@@ -70,13 +70,13 @@ def test_two_methods_without_chance_have_no_certainty_from_seeds():
     """A difference of .001 in every seed: by users it is within the interval, or outside it."""
     near = entry("recency", "recency", [x + 0.001 for x in STEADY], 0.01, 0.002)
     bank = entry("edgebank", "edgebank", STEADY, 0.01)
-    found = difference(near, bank, "auc_new", TASK.simple)
+    found = difference(near, bank, "auc_new", TASK.shown.simple)
     assert found.over == USERS and found.p > 0.3 and found.half > 0.001
     sure = entry("recency", "recency", [x + 0.001 for x in STEADY], 0.01, 0.0001)
-    assert difference(sure, bank, "auc_new", TASK.simple).p < 0.001
+    assert difference(sure, bank, "auc_new", TASK.shown.simple).p < 0.001
     bare = [Entry(e.label, e.method, {s: [{k: r[k] for k in ("client", "scores")}]
                                       for s, (r,) in e.records.items()}) for e in (near, bank)]
-    found = difference(*bare, "auc_new", TASK.simple)
+    found = difference(*bare, "auc_new", TASK.shown.simple)
     assert found.over == NONE and math.isnan(found.p) and math.isnan(found.half)
     table = Comparison("x", 4, TASK, bare[::-1])
     assert [row[1] for row in table.grids()[0].rows] == ["0.600", "0.601"]
