@@ -11,7 +11,7 @@ from fedvine.core import tree
 from fedvine.core.rng import rng
 from fedvine.core.state import World
 from fedvine.data.graph import Graph
-from fedvine.methods._power.propagation import spread, with_loops
+from fedvine.methods._power_plus.propagation import spread, with_loops
 from fedvine.rivals.fedgta import FedGta, confidence, moments
 from fedvine.rivals.fedpub import BLOCK, FedPub, random_graph
 

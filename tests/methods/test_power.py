@@ -20,7 +20,7 @@ from fedvine.engines.faults import MockClients
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
 from fedvine.methods._power.equations import infer_labels, reconstruct
-from fedvine.methods._power.propagation import smoothed
+from fedvine.methods._power_plus.propagation import smoothed
 from fedvine.methods.fedavg import FedAvg, Joint
 from fedvine.methods.power import Power, buffer_graph, divergence
 from fedvine.methods.power_plus import PowerPlus

@@ -21,9 +21,9 @@ from fedvine.data.graph import Graph
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
-from fedvine.methods._power import choice, closed_form, own_sums, products
-from fedvine.methods._power.closed_form import Form
-from fedvine.methods._power.propagation import smoothed
+from fedvine.methods._power_plus import choice, closed_form, own_sums, products
+from fedvine.methods._power_plus.closed_form import Form
+from fedvine.methods._power_plus.propagation import smoothed
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.tasks.class_incremental import NodeQueries
 from fedvine.tasks.task_plan import TaskPlan, by_task

@@ -7,7 +7,7 @@ averaged model on it towards the models of the clients that know each class best
 
 :meth:`Power.meet` and `execute` are C_Exec; :meth:`Power.round` is the loop's body with S_Exec.
 "Line" means a line of the box, by the numbers of arXiv 2411.18919v3 (HTML). Eqs. (5) to (7) are in
-`_power/training.py` and `remembering.py`, (12) and (14) here, the others in `_power/equations.py`.
+`fedavg.py` and `_power/remembering.py`, (12) and (14) here, the others in `_power/equations.py`.
 
 **What the server learns.** The gradients of one sample through a linear layer give the sample
 back by one division: the server has every client's mean feature vector of each class, exactly (of
@@ -48,8 +48,16 @@ from fedvine.core.growth import enlarged
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.once import unsent
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power import uploads
-from fedvine.methods._power.equations import Encoder, class_means, encode, neighbours, select
+from fedvine.methods._power.equations import (
+    Encoder,
+    class_means,
+    encode,
+    expected_gradients,
+    neighbours,
+    read_gradients,
+    select,
+    shared_encoder,
+)
 from fedvine.methods._power.remembering import Replaying
 from fedvine.nn.gat import Inputs
 
@@ -178,7 +186,7 @@ class Power(Replaying):
         """
         C = world.facts["classes"]
         return {"trajectory": Array("float64", (C,), low=0, high=world.stages),
-                "gradients": uploads.expected(self.encoder(world), C * max(world.stages, 1))}
+                "gradients": expected_gradients(self.encoder(world), C * max(world.stages, 1))}
 
     def fill_buffer(self, server: Server, sent: Any, world: World) -> None:
         """Add reconstructed prototypes to the global buffer; replace trajectories that came."""
@@ -186,7 +194,7 @@ class Power(Replaying):
             if (upload := reply["met"]) is None:
                 continue
             server.trajectories = server.trajectories | {name: upload["trajectory"]}
-            x, y = uploads.read(self.encoder(world), upload["gradients"],       # (10), (11)
+            x, y = read_gradients(self.encoder(world), upload["gradients"],       # (10), (11)
                                 self.reconstruction, torch_rng("lbfgs", len(server.y), name))
             server.x, server.y = torch.cat([server.x, x]), torch.cat([server.y, y])
 
@@ -270,7 +278,7 @@ class Power(Replaying):
 
     def encoder(self, world: World) -> Encoder:
         """Draw the gradient-encoding network, the same at every client and at the server."""
-        return uploads.shared_encoder(world)
+        return shared_encoder(world)
 
 
 def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Beyond POWER: regression in closed form and class means of smoothed features beside the network.
 
-A node is answered by three opinions, :mod:`fedvine.methods._power.choice`, Eq. (d):
+A node is answered by three opinions, :mod:`fedvine.methods._power_plus.choice`, Eq. (d):
 
 - **the closed form**: ridge regression on features that are averaged over neighbours
-  (:mod:`fedvine.methods._power.closed_form`). Its weights follow from sums over nodes, so they do
-  not depend on the order of tasks nor on the cut into clients, and forget nothing. Where clients
-  differ, each corrects them by the sums of its own nodes (:mod:`fedvine.methods._power.own_sums`)
+  (:mod:`fedvine.methods._power_plus.closed_form`). Its weights follow from sums over nodes, so they
+  do not depend on the order of tasks nor on the cut into clients, and forget nothing. Where clients
+  differ, each corrects them by the sums of its own nodes
+  (:mod:`fedvine.methods._power_plus.own_sums`)
 - **the rows**: cosines of a node and the classes' mean rows, which need fewer nodes
 - **the network**, trained for some rounds on each task. Every client replays the mean features of
   all classes that its task does not have; the loss is the mean over classes. ``rounds=0`` leaves
@@ -45,8 +46,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Array
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.once import unsent
-from fedvine.methods._power import choice
-from fedvine.methods._power.propagation import means, smoothed
+from fedvine.methods._power_plus import choice
+from fedvine.methods._power_plus.propagation import means, smoothed
 from fedvine.nn.gat import Inputs, below
 from fedvine.tasks.class_incremental import NodeQueries
 

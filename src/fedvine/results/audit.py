@@ -53,13 +53,13 @@ def prototypes(made: Run) -> Finding | None:
     from fedvine.methods.power import Power
     if not isinstance(made.method, Power):
         return None
-    from fedvine.methods._power import uploads
+    from fedvine.methods._power.equations import read_gradients
     world = made.clients.whole
     read: dict[tuple[str, int], list[np.ndarray]] = {}
     for letter in letters(made):
         met = letter.up["met"] if letter.function == "execute" and letter.up else None
         if met is not None:
-            x, y = uploads.read(made.method.encoder(world), met["gradients"],
+            x, y = read_gradients(made.method.encoder(world), met["gradients"],
                                 generator=torch_rng("audit"))
             for row, c in zip(x.numpy(), y.tolist(), strict=True):
                 read.setdefault((letter.client, c), []).append(row)

@@ -41,7 +41,7 @@ import torch
 
 from fedvine.core.expect import Array, Number
 from fedvine.core.method import Client, Field, Server, on_client
-from fedvine.methods._power.propagation import spread, with_loops
+from fedvine.methods._power_plus.propagation import spread, with_loops
 from fedvine.rivals._personal import Personal
 
 

@@ -48,8 +48,14 @@ from torch.nn import functional
 
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._power import uploads
-from fedvine.methods._power.equations import by_class, encode, largest
+from fedvine.methods._power.equations import (
+    by_class,
+    encode,
+    expected_gradients,
+    largest,
+    read_gradients,
+    shared_encoder,
+)
 from fedvine.methods._power.remembering import Buffering
 from fedvine.nn.gat import Inputs, features
 from fedvine.rivals._synthesis import alone
@@ -85,10 +91,10 @@ class Glfc(Buffering):
     # -- the proxy server --------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
         """Send out the old model, and replace the prototypes by those of the new tasks."""
-        encoder = uploads.shared_encoder(clients.world)
+        encoder = shared_encoder(clients.world)
         sent = clients.call(self.meet, server.best if at.t else None,
-                            expect=uploads.expected(encoder, clients.world.facts["classes"]))
-        found = [uploads.read(encoder, gradients) for gradients in sent]
+                            expect=expected_gradients(encoder, clients.world.facts["classes"]))
+        found = [read_gradients(encoder, gradients) for gradients in sent]
         server.x = torch.cat([server.x[:0], *(x for x, _ in found)])
         server.y = torch.cat([server.y[:0], *(y for _, y in found)])
         server.accuracy = -1.0
@@ -115,7 +121,7 @@ class Glfc(Buffering):
         nodes = nearest_mean(functional.normalize(self.embedded(client, client.old)),
                              client.stage.y, 1)
         y = torch.from_numpy(client.stage.y[nodes])
-        return encode(uploads.shared_encoder(client.world), self.perturbed(client, nodes, y), y)
+        return encode(shared_encoder(client.world), self.perturbed(client, nodes, y), y)
 
     def perturbed(self, client: Client, nodes: np.ndarray, y: torch.Tensor) -> torch.Tensor:
         """Move the nodes' features, float32 [P, F], towards what the old model takes for ``y``."""

@@ -48,8 +48,8 @@ from fedvine.core.method import At, Client, Field, Method, Server, World, on_cli
 from fedvine.core.once import unsent
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power.products import whole
-from fedvine.methods._power.propagation import unit, with_loops
+from fedvine.methods._power_plus.products import whole
+from fedvine.methods._power_plus.propagation import unit, with_loops
 from fedvine.tasks.class_incremental import NodeQueries
 
 UNKNOWN = -1e4      # the score of a class that was not learned

@@ -1,1 +1,1 @@
-"""POWER's equations on arrays, and the local training that it shares with its rivals."""
+"""POWER's equations on arrays, and the memory of tasks that it shares with its rivals."""

@@ -1,6 +1,6 @@
 """POWER's equations on arrays: coverage (2)-(4), prototypes (8)-(11), their neighbours (13).
 
-Eq. (5) stands in :mod:`fedvine.methods._power.training`, (6) and (7) in
+Eq. (5) stands in :mod:`fedvine.methods.fedavg`, (6) and (7) in
 :mod:`fedvine.methods._power.remembering`, (12) and (14) in :mod:`fedvine.methods.power`.
 
 A client sends for each class the gradients that the class's mean feature vector causes in a random
@@ -24,6 +24,10 @@ from torch import Tensor
 
 from fedvine.aggregate.class_means import class_sums
 from fedvine.core.errors import FedvineError
+from fedvine.core.expect import LARGEST
+from fedvine.core.expect import Tensor as Stated
+from fedvine.core.rng import torch_rng
+from fedvine.core.state import World
 from fedvine.nn.gradient_matching import Encoder, factors, match, mismatch, sizes, solve
 
 TIE = 1e-6     # numbers that differ by less than this share of their scale are equal
@@ -254,3 +258,34 @@ def neighbours(prototypes: Tensor, k: int, block: int = 1024) -> Tensor:
     at = torch.arange(count, device=to.device)[:, None].expand_as(to)
     pairs = torch.unique(torch.cat([at * count + to, to * count + at]))
     return torch.stack([pairs // max(count, 1), pairs % max(count, 1)])
+
+
+# -- gradients on the wire ---------------------------------------------------------------------
+def shared_encoder(world: World) -> Encoder:
+    """Draw the gradient-encoding network, the same at every client and at the server."""
+    return Encoder.make(world.facts["features"], world.facts["classes"],
+                        generator=torch_rng(world.seed, "encoder"))
+
+
+def expected_gradients(encoder: Encoder, most: int) -> dict[str, Stated]:
+    """Return the schema of the gradients of at most ``most`` prototypes."""
+    layers = enumerate(zip(encoder.weights, encoder.biases, strict=True))
+    parts = {f"{kind}_{i}": part for i, pair in layers
+             for kind, part in zip(("weight", "bias"), pair, strict=True)}
+    return {name: Stated("float32", ("prototypes", *part.shape), most=most * part.nbytes)
+            for name, part in parts.items()}
+
+
+def read_gradients(encoder: Encoder, gradients: dict[str, torch.Tensor],
+         how: Literal["closed-form", "lbfgs"] = "closed-form",
+         generator: torch.Generator | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Reconstruct prototypes float32 [P, F] and their classes int64 [P], Eqs. (10), (11) of POWER.
+
+    Prototypes with values that are not finite, or too large for a reply, are left out.
+    """
+    labels = infer_labels(gradients)
+    if not len(labels):
+        return torch.empty(0, encoder.widths[0]), labels
+    found = reconstruct(encoder, gradients, labels, how, generator=generator).prototypes.float()
+    finite = found.abs().amax(1) < LARGEST                          # false for NaN, too
+    return found[finite], labels[finite]

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from fedvine.methods._power.products import balanced, whole
+from fedvine.methods._power_plus.products import balanced, whole
 
 MUS = (3.0, 0.3, 0.03, 0.003)
 Sums = dict[str, np.ndarray]

@@ -7,7 +7,7 @@ maps to fewer columns where there are many features, a node's row h is
 
 with P, P' drawn from the seed where columns are left. Of few dense features the length tells much:
 they get one more, the same for all nodes, before x has length 1. The regression W on these rows is
-that of Eqs. (b) and (c), :mod:`fedvine.methods._power.products`.
+that of Eqs. (b) and (c), :mod:`fedvine.methods._power_plus.products`.
 :class:`ClosedForm` is the part of a method that adds the sums of all clients.
 """
 
@@ -24,8 +24,8 @@ from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.once import unsent
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power import own_sums
-from fedvine.methods._power.products import (
+from fedvine.methods._power_plus import own_sums
+from fedvine.methods._power_plus.products import (
     balanced,
     folded,
     length,
@@ -35,7 +35,7 @@ from fedvine.methods._power.products import (
     sums,
     whole,
 )
-from fedvine.methods._power.propagation import smoothed, unit
+from fedvine.methods._power_plus.propagation import smoothed, unit
 from fedvine.methods.fedavg import FedAvg
 
 

@@ -1,6 +1,6 @@
 """The sums over nodes of the closed form of ``power_plus``, and regression on the sums.
 
-Of the rows h and labels of a fold's nodes (:mod:`fedvine.methods._power.closed_form`, Eq. (a))
+Of the rows h and labels of a fold's nodes (:mod:`fedvine.methods._power_plus.closed_form`, Eq. (a))
 
     S = sum h h^T,   Q_c = sum over class c of h,   N_c their number                          (b)
 

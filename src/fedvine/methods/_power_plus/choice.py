@@ -11,7 +11,7 @@ probabilities. A :class:`Trial` is one choice of everything in it.
 Each fold of labelled nodes is answered by sums without it, and clients count right answers of all
 trials. Of the network, which has seen most nodes, only the answers for nodes that it has not seen
 count. Answers are noisy: a trial must win by more, the farther it is from the usual one. Then each
-client chooses its own correction of the closed form, :mod:`fedvine.methods._power.own_sums`.
+client chooses its own correction of the closed form, :mod:`fedvine.methods._power_plus.own_sums`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power import own_sums
-from fedvine.methods._power.closed_form import ClosedForm
-from fedvine.methods._power.products import folded
-from fedvine.methods._power.propagation import means
+from fedvine.methods._power_plus import own_sums
+from fedvine.methods._power_plus.closed_form import ClosedForm
+from fedvine.methods._power_plus.products import folded
+from fedvine.methods._power_plus.propagation import means
 from fedvine.tasks.class_incremental import NodeQueries
 
 RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
