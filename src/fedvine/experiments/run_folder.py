@@ -346,7 +346,10 @@ def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     found: dict[str, str] = {}
     for place in sorted(here.keys() | there.keys()):
         if here.get(place) != there.get(place):
+            if place.startswith("data.experiment.aggregate."):      # the method has all of them
+                continue
             key = place.removeprefix("data.experiment.")
+            key = key.replace("method.aggregate.", "aggregate.")
             found.setdefault(key, f"{key} is {_said(there.get(place))} there and "
                                   f"{_said(here.get(place))} here")
     if "method.name" in found:      # another method has other fields
