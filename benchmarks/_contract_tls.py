@@ -109,7 +109,8 @@ def in_one_process(method: Any) -> dict[str, Any]:
     split, _ = tiny_graphs()
     settings = TaskSettings(shares=(0.5, 0.2, 0.3), keep_inter_task_edges=False)
     plan = of_classes(8, "tiny", 2, settings, seed=7)
-    named = split.mapped(lambda name, part: replace(part, name=f"federation/{name}"))
+    named = replace(split, parts={name: replace(part, name=f"federation/{name}")
+                                  for name, part in split.parts.items()})
     return run(method, named, plan, seed=7).finish().scores
 
 

@@ -26,7 +26,7 @@ from fedvine.methods.fedlink import FedLink
 from fedvine.methods.power import Power
 from fedvine.tasks.task_plan import by_task
 
-RULES = ("none", "clip", "median", "trimmed", "krum")
+RULES = ("mean", "clip", "median", "trimmed", "krum")
 ATTACKS = ("nothing", "scale by -1000", "flip signs", "send noise", "flip labels")
 Change = Callable[[torch.Tensor, int], torch.Tensor]
 CHANGES: dict[str, Change] = {

@@ -1,6 +1,6 @@
 """The contract suite: the rules that every method must keep, checked in seconds on a small stream.
 
-from fedvine.testing import check_method
+    from fedvine.testing import check_method
     check_method(MyMethod)            # raises AssertionError that names the broken rule
 
 In a test suite, parametrise over :data:`CHECKS` instead, to see each rule by name.

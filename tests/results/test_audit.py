@@ -2,6 +2,7 @@
 
 
 import pytest
+from toys import changed
 
 from fedvine import testing
 from fedvine.cli import main as cli
@@ -27,7 +28,7 @@ def quiet(line):
 @pytest.mark.slow
 def test_prototypes_are_read_back_exactly_and_noise_ends_it():
     def found(fields):
-        method = Power.tiny().model_copy(update={**PROTECTION["power"]["off"], **fields})
+        method = changed(Power.tiny(), **{**PROTECTION["power"]["off"], **fields})
         return attacks.prototypes(run(method, *testing.tiny_graphs(), seed=7,
                                       engine=RecordingClients).finish())
 

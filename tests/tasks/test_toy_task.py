@@ -58,7 +58,7 @@ def test_it_compares_with_tables_and_a_picture():
     out = done("compare", "toy_degrees.py", "toy_degrees.py:share=0.0", "--data", "shop.csv",
                *COLUMNS, "--seeds", "2", "--markdown", "all.md", "--plot", "all.png")
     text = Path("all.md").read_text()
-    assert "mean error" in text and "number of edges in the next stage" in text
+    assert "mean error" in text
     assert "mean error by client" in text and out
     assert Path("all.png").stat().st_size > 1000
 

@@ -129,6 +129,14 @@ class Method(BaseModel):
         """Return the field ``aggregate``: how replies become one; None where none do."""
         return vars(self).get("aggregate")
 
+    def client_function(self, name: str) -> tuple[Any, Callable[..., Any]] | None:
+        """Return a client function of the method or of its aggregate, and whose it is, or None."""
+        for owner in (self, self.combining):
+            function = getattr(type(owner), name, None)
+            if getattr(function, "__on_client__", False):
+                return owner, function      # type: ignore[return-value]
+        return None
+
     @property
     def hides(self) -> bool:
         """Return whether combined replies leave clients under masks."""

@@ -17,7 +17,6 @@ from fedvine.core.refresh import refreshed
 from fedvine.core.state import Client, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
     from fedvine.core.protocol import Combining, OwnQueries, PlanLike, Scorer, TaskLike
 
@@ -103,7 +102,10 @@ class ClientWorker:
             self.part.release()  # pages read for earlier stages, and to find this one
         client.place, client.asked = envelope.place[:3], envelope.query
         client.once = envelope.function, envelope.once
-        owner, function = self._function(envelope.function)
+        if (found := self.method.client_function(envelope.function)) is None:
+            raise MethodError(f"{envelope.function} is no client function of {self.method.name}; "
+                              "the call was refused.")
+        owner, function = found
         if envelope.function in self.method.closed():
             raise MethodError(f"{envelope.function} of {self.method.name} is not answered with "
                               "these constants; the call was refused.")
@@ -147,15 +149,6 @@ class ClientWorker:
             if query.kind == "own":
                 return self._own().keep(query.number, reply)
         return reply
-
-    def _function(self, name: str) -> tuple[Any, Callable[..., Any]]:
-        """Return a client function of the method or of its aggregate, and whose it is."""
-        for owner in (self.method, self.method.combining):
-            function = getattr(type(owner), name, None)
-            if getattr(function, "__on_client__", False):
-                return owner, function      # type: ignore[return-value]
-        raise MethodError(f"{name} is no client function of {self.method.name}; the call was "
-                          "refused.")
 
     def _aggregate(self) -> Combining:
         if self.method.combining is None:

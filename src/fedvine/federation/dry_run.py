@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedvine.aggregate.aggregate import Sum
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed, loads, unpack
 from fedvine.core.method import Method
@@ -136,7 +137,7 @@ def learns(method: type, sent: Sent, answer: bytes) -> str:
         return "counts of queries and mean scores over them; the answers stay here"
     if sent.kind == "a count":
         return "the number of users that forecasts were made for; they stay here"
-    doc = inspect.getdoc(getattr(method, sent.function, None)) or ""
+    doc = inspect.getdoc(getattr(method, sent.function, getattr(Sum, sent.function, None))) or ""
     skeleton, buffers, _ = unpack(loads(answer))["reply"]
     reply = unpack(Packed(skeleton, list(buffers)))
     return f"{doc.splitlines()[0] if doc else sent.function} ({_shape(reply)})"

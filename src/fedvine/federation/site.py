@@ -297,7 +297,7 @@ def answer(site: Site, run: str, block: bytes) -> bytes:
             out, kind = dumps(pack({"reply": getattr(site, _NAMES.get(do, do))(**request)})), (
                 {**BEFORE, **DURING}[do])
         else:
-            if hasattr(site.worker and site.worker.method, str(request["function"])):
+            if site.worker and site.worker.method.client_function(str(request["function"])):
                 name = str(request["function"])
             kind, out = _call(site, request)
     except Exception as error:

@@ -138,8 +138,8 @@ class TaskPlan:
     def classes_at(self) -> list[int]:
         """Return the number of classes known at each stage: of its block and of all before."""
         most = np.maximum.accumulate([max(group) + 1 for group in self.groups])
-        ends = self.blocks or (len(self),)
-        return [int(most[ends[self.block(t)] - 1]) for t in range(len(self))]
+        ends = self.blocks or (len(self.groups),)
+        return [int(most[ends[self.block(t)] - 1]) for t in range(len(self.groups))]
 
     @property
     def world(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class TaskPlan:
     def order(self, part: Graph) -> np.ndarray:
         """Return the groups in the order in which this client meets them, int [T]."""
         whose = part.name if self.orders == "own" else "all"
-        ends = (len(self),) if self.blocks is None else self.blocks
+        ends = (len(self.groups),) if self.blocks is None else self.blocks
         return np.concatenate([np.zeros(0, np.int64), *(
             begin + rng(self.seed, whose, "order", *([k] if k else [])).permutation(end - begin)
             for k, (begin, end) in enumerate(zip((0, *ends), ends, strict=False)))])
@@ -326,9 +326,9 @@ class TaskPlan:
         block, came = self.block(t), self._came(part)
         if self.keep_inter_task_edges:
             return np.flatnonzero(came.node <= block)
-        own, near = task == t, np.zeros(len(part), bool)
-        earlier = (task >= 0) & (task < t) & np.isin(part.y, self.groups[self.order(part)[t]])
-        if earlier.any():
+        own, near, earlier = task == t, *np.zeros((2, len(part)), bool)
+        if self.living:         # else a class is of one task
+            earlier = (task >= 0) & (task < t) & np.isin(part.y, self.groups[self.order(part)[t]])
             a, b = part.edges[:, came.edge <= block]
             near[b[own[a]]] = near[a[own[b]]] = True
         return np.flatnonzero(own | near & earlier | self._unlabelled(part, t))
@@ -340,7 +340,7 @@ class TaskPlan:
 
     def _linked(self, part: Graph, task: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return which edges lie in a task, or lead to earlier nodes of its classes, bool [E]."""
-        has = np.zeros((len(self), len(part.classes)), bool)
+        has = np.zeros((len(self.groups), len(part.classes)), bool)
         for t, group in enumerate(self.order(part)):
             has[t, list(self.groups[group])] = True
         earlier = np.where(task[a] < task[b], a, b)
