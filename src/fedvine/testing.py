@@ -63,8 +63,8 @@ def run_small(method: Method, case: tuple[Any, Any] | None = None, engine: Any =
         case: A split and its plan; else those of :func:`fedvine.tasks.tiny.tiny_case` or of
             ``tiny_graphs``, by the method's task.
         engine: The class of the engine.
-        **options: What :func:`fedvine.experiments.run.run` takes besides. Noise is drawn from a fixed
-            key, unless ``fresh`` is given.
+        **options: What :func:`fedvine.experiments.run.run` takes besides. Noise is drawn from a
+            fixed key, unless ``fresh`` is given.
 
     Returns:
         The run, of which nothing is carried out yet.

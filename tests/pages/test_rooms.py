@@ -81,7 +81,7 @@ reference = SimpleNamespace(**runpy.run_path(str(DOCS / "api_pages.py")))
 PAGES = reference.pages()
 MODULES = sorted(".".join(("fedvine", *f.relative_to(reference.SOURCE).with_suffix("").parts))
                for f in reference.SOURCE.rglob("*.py")
-               if not f.name.startswith("__") and not f.match(reference.SCRIPTS))
+               if not f.name.startswith("__"))
 
 
 @pytest.mark.parametrize("room", reference.rooms())
