@@ -152,12 +152,12 @@ def whole(method: str, table: Path, like: Path, out: Path) -> dict[str, Any]:
     from fedvine.experiments.allocator import keep_large_blocks
     from fedvine.experiments.command import from_command
     from fedvine.experiments.run import run
-    from fedvine.living.rows import Rows
+    from fedvine.living.rows import StoredRows
     keep_large_blocks()
     start(method)
     made, _ = from_command(method, {"data": {"source": str(table), **COLUMNS},
                                     "stages": "30d"}, [])
-    plan = Rows.open(like / "data").plan
+    plan = StoredRows.open(like / "data").plan
     spent = [0.0]
 
     def on_round(at: Any, clients: Any) -> None:

@@ -45,7 +45,7 @@ def learn(folder: Path, whole: bool) -> dict[str, Any]:
     from fedvine.core import registry
     from fedvine.experiments.experiment import Experiment
     from fedvine.experiments.run import run
-    from fedvine.living.rows import Rows
+    from fedvine.living.rows import StoredRows
     found: dict[str, Any] = {"start": time.process_time() - began + began}
     learned: dict[int, float] = {}
     marks = [0.0]
@@ -61,7 +61,7 @@ def learn(folder: Path, whole: bool) -> dict[str, Any]:
     began = time.process_time()
     options: dict[str, Any] = {"on_round": on_round, "on_stage": on_stage}
     if whole:
-        kept = Rows.open(folder / "run" / "data")
+        kept = StoredRows.open(folder / "run" / "data")
         made = run(registry.method("power_plus")(), kept.split, kept.plan, **options)
     else:
         made = Experiment.model_validate({

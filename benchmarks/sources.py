@@ -59,12 +59,12 @@ def task(what: str, folder: Path) -> dict[str, float]:
     from fedvine.data.identity import digest
     from fedvine.data.identity import names as digest_names
     from fedvine.living.news import news
-    from fedvine.living.rows import Rows
+    from fedvine.living.rows import StoredRows
     made, before = experiment(folder, what == "append"), peak()
     if what == "first":
         made.run(folder / "run")
     table = made.data.open() if what in ("news", "late", "digest", "plain") else None
-    kept = Rows.open(folder / "run" / "data") if table is not None else None
+    kept = StoredRows.open(folder / "run" / "data") if table is not None else None
     start = time.process_time()
     if what in ("append", "whole"):
         found = made.grown(folder / "run")

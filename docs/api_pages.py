@@ -52,7 +52,8 @@ def fields(model: type[BaseModel]) -> Iterator[str]:
     rows = [(f"``{name}``", f"``{kind_text(field.annotation, field.metadata)}``; "
              + ("required" if field.is_required() else f"``{field.default!r}``"),
              field.description or "") for name, field in settings.fields(model).items()]
-    yield from _table(("field", "type; default", "meaning"), rows)
+    if rows:
+        yield from _table(("field", "type; default", "meaning"), rows)
 
 
 # -- pages -----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from fedvine.data.graph import Graph, Owner
 from fedvine.data.identity import digest, names
 from fedvine.data.ids import Ids
 from fedvine.experiments.run import run
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 from fedvine.methods.last_label import Common
 from fedvine.tasks.task_plan import by_task
 
@@ -46,8 +46,8 @@ def same(one, other):
 def test_what_is_written_is_read(tmp_path, sparse, known):
     made = graph(sparse, named=known, owned=known)
     split = made.split("town" if known else "louvain")
-    Rows.create(tmp_path, split, by_task(made))
-    opened = Rows.open(tmp_path).split
+    StoredRows.create(tmp_path, split, by_task(made))
+    opened = StoredRows.open(tmp_path).split
     same(made, opened.stream)
     assert list(opened.parts) == list(split.parts) and opened.by == split.by
     for name, part in split.parts.items():
@@ -60,8 +60,8 @@ def test_parts_with_less_than_their_nodes_induce_are_written_in_full(tmp_path):
     split = made.split("town")
     split = replace(split, parts={name: part.thinned(0.5, 0.5, rng(name))
                                   for name, part in split.parts.items()})
-    Rows.create(tmp_path, split, by_task(made))
-    for name, part in Rows.open(tmp_path).split.parts.items():
+    StoredRows.create(tmp_path, split, by_task(made))
+    for name, part in StoredRows.open(tmp_path).split.parts.items():
         same(split.parts[name], part)
 
 
@@ -97,7 +97,7 @@ def test_a_run_folder_has_the_graph_and_its_parts(tmp_path, keep):
     run(Common(), split, by_task(made), out=tmp_path / "run", keep=keep).finish()
     assert (tmp_path / "run" / "data").exists() == keep
     if keep:
-        rows = Rows.open(tmp_path / "run" / "data")
+        rows = StoredRows.open(tmp_path / "run" / "data")
         same(made, rows.split.stream)
         for name, part in rows.split.parts.items():
             same(split.parts[name], part)

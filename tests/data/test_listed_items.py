@@ -95,13 +95,13 @@ def test_forecasts_name_what_the_protocol_may_ask(tmp_path, rule):
 
 def test_a_living_run_takes_up_items_that_are_listed_later(tmp_path):
     from fedvine.living.news import news, taken
-    from fedvine.living.rows import Rows
+    from fedvine.living.rows import StoredRows
     before = tables(tmp_path, 40)
     plan = open_plan(before, "7d")
     cut = before.before(plan.bounds[-1])
     cut.notes = before.notes
-    Rows.create(tmp_path / "kept", cut.split("shop"), plan)
-    kept = Rows.open(tmp_path / "kept")
+    StoredRows.create(tmp_path / "kept", cut.split("shop"), plan)
+    kept = StoredRows.open(tmp_path / "kept")
     after = tables(tmp_path, 60, [*LISTED, "b,1,", "newly listed,5,2024-02-25"])
     found = news(kept.split.stream, after, plan.bounds[-1], "shop")
     grown = kept.take(taken(kept.split.stream, found, plan.bounds[-1], np.inf), plan)

@@ -17,7 +17,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 from fedvine.results.kept import Identity
 
 COUNT = 160
@@ -107,7 +107,7 @@ def test_night_by_night_both_models_are_those_of_all_rows(tmp_path):
                    for name, final in (("with", True), ("without", False)))
     assert [s.found for s in done.stages] == [s.found for s in plain.stages]
     assert dumps(pack(done.server.dump())) == dumps(pack(plain.server.dump()))
-    kept = Rows.open(tmp_path / "with" / "run" / "data")
+    kept = StoredRows.open(tmp_path / "with" / "run" / "data")
     plan = replace(kept.plan, shares=(1.0, 0.0, 0.0), cuts=None)
     whole = run(done.method, kept.split, plan, seed=0).finish()
     assert Labels(done).table().equals(Labels(whole).table())

@@ -14,7 +14,7 @@ from wrong import fedvine, refused
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run as prepare
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 
 HEAD = "user,item,at,town,price\n"
 ROWS = [(f"u{i * i % 13}", f"i{i * 7 % 11}", i, ("ada", "bo")[i % 2] if i < 60 else
@@ -157,7 +157,7 @@ def test_late_rows_are_learned_in_the_next_stage_and_never_asked():
     again = night([*ROWS[:60], *late], open_end=True)
     assert len(again.plan) == stages and any("2 of them came late" in s for s in again.news)
     again = night([*ROWS[:75], *late], open_end=True)
-    kept = Rows.open(Path("run/data"))
+    kept = StoredRows.open(Path("run/data"))
     assert kept.facts["late"] == 2
     part = kept.split.parts["ada"]
     new = kept.plan.stage(part, stages)
@@ -200,11 +200,11 @@ def test_a_row_with_a_far_date_ends_no_stages_unless_a_person_is_sure(stages, no
     refused([*command, *now], "shop", "is 1000 the time of a row", "--sure")
     write(ROWS)
     assert fedvine(*command, "--sure")[0] == 0
-    whole = Rows.open(Path("run/data")).plan
-    assert fedvine(*command)[0] == 0 and Rows.open(Path("run/data")).plan == whole
+    whole = StoredRows.open(Path("run/data")).plan
+    assert fedvine(*command)[0] == 0 and StoredRows.open(Path("run/data")).plan == whole
     write([*ROWS, FAR])
     assert fedvine(*command, "--now", "--sure")[0] == 0
-    assert Rows.open(Path("run/data")).plan.bounds[-1] > 1_000
+    assert StoredRows.open(Path("run/data")).plan.bounds[-1] > 1_000
     assert fedvine(*command)[0] == 0        # it was accepted
 
 
@@ -261,7 +261,7 @@ def test_the_command_line_says_what_waits():
     code, _, said = fedvine(*command)
     assert code == 0 and "4 rows wait for the end of their stage (70)" in said
     assert fedvine(*command, "--now")[0] == 0
-    assert Rows.open(Path("run/data")).plan.bounds[-2:] == pytest.approx((60, 63))
+    assert StoredRows.open(Path("run/data")).plan.bounds[-2:] == pytest.approx((60, 63))
     refused([*command, "--set", "protocol.lead=2", "--out", "other"], "lead")
 
 

@@ -14,7 +14,7 @@ from fedvine.core.rng import rng
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.reopened import open_run
 from fedvine.experiments.run import run
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 
 NODES, SHOPS, TOWNS = 320, "abcdef", ("north", "south", "west", "new")
 # (nodes, classes, clients, nodes whose class is not known yet) of each night: more nodes of known
@@ -72,7 +72,7 @@ def memory(done):
 
 def at_once(folder: Path, done):
     """One run given the stored graph and plan."""
-    kept = Rows.open(folder / "run" / "data")
+    kept = StoredRows.open(folder / "run" / "data")
     return run(done.method, kept.split, kept.plan, seed=0,
                protocol=done.protocol).finish()
 

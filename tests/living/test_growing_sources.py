@@ -16,7 +16,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.settings import build
 from fedvine.data.io import source as sources
 from fedvine.experiments.experiment import Experiment
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 
 NAMES = ("user", "item", "at", "town", "price")
 
@@ -58,7 +58,7 @@ def kept(folder):
     """Return all files of the kept rows by name; of ``rows.json`` what a run is made of."""
     folder = Path(folder) / "data"
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.npy")}
-    rows = Rows.open(folder)
+    rows = StoredRows.open(folder)
     facts = {key: value for key, value in rows.facts.items() if key not in ("read", "files")}
     return found, facts
 
@@ -149,7 +149,7 @@ def test_a_run_over_files_has_the_scores_of_a_run_that_reads_all(monkeypatch):
             # The last file before it waits in part; earlier ones are learned.
             assert night < 3 or all(len(names) <= 2 for names in read)
     assert len(one.plan) > 9
-    files = Rows.open(Path("other/data")).facts["files"]
+    files = StoredRows.open(Path("other/data")).facts["files"]
     assert [Path(name).name for name in files] == [f"night-{n:03}.parquet" for n in range(8)]
     read.clear()
     assert look("other", append_only=True).facts["files"] == files and not read
@@ -209,7 +209,7 @@ def test_a_name_that_looks_like_a_number_stays_text():
         add(night, [("1.0", "07", 20 * night + t, "ada", 1) for t in (1, 2)] + [
             ("1.0", "07", 20 * night + 20, "ada", 2)], kind="csv")
         look("run", append_only=True)
-    stream = Rows.open(Path("run/data")).split.stream
+    stream = StoredRows.open(Path("run/data")).split.stream
     assert [stream.src_ids[i] for i in range(stream.num_src)] == ["1.0", "ann"]
     assert [stream.dst_ids[i] for i in range(stream.num_dst)] == ["07", "x"]
 

@@ -11,7 +11,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run as prepare
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 
 ROWS = [(f"u{i * i % 13 + i // 40}", f"i{i * 7 % 11 + i // 60}", i, "ab"[i % 2])
         for i in range(120)]
@@ -70,19 +70,19 @@ def test_nights_give_the_scores_of_one_run(bipartite):
 def test_known_rows_stay_and_new_columns_are_left_out():
     write(ROWS[:60])
     first = made().run("run").finish()
-    held = Rows.open(Path("run/data")).split.stream
+    held = StoredRows.open(Path("run/data")).split.stream
     write(ROWS, users={n: f"{7 + i},x" for i, n in enumerate(sorted({r[0] for r in ROWS}))})
     text = Path("users.csv").read_text().splitlines()
     Path("users.csv").write_text("".join(
         f"{line},{'more' if i == 0 else i}\n" for i, line in enumerate(text)))
     found = made().run("run").finish()
-    now = Rows.open(Path("run/data")).split.stream
+    now = StoredRows.open(Path("run/data")).split.stream
     assert now.num_src > held.num_src and now.src_table.named == held.src_table.named == ("size",)
     assert np.array_equal(now.src_table.numbers[:held.num_src], held.src_table.numbers,
                           equal_nan=True)
     assert (now.src_table.numbers[held.num_src:] >= 7).all()
     assert found.ready.world.facts["tables"] == first.ready.world.facts["tables"]
-    for part in Rows.open(Path("run/data")).split.parts.values():
+    for part in StoredRows.open(Path("run/data")).split.parts.values():
         at = now.src_ids.numbers(part.src_ids)
         assert np.array_equal(part.src_table.numbers, now.src_table.numbers[at], equal_nan=True)
 

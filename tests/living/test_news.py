@@ -14,7 +14,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.plan import grown, open_plan
 from fedvine.data.stream import EventStream
 from fedvine.living.news import news, taken
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 
 NAMES = st.sampled_from(["ä", "b c", "", "7", "07", "u\n", "x" * 40])
 ROWS = st.lists(st.tuples(NAMES, NAMES, st.integers(0, 12), st.sampled_from(["north", "söuth"]),
@@ -53,8 +53,8 @@ def keep(folder, stream, by, stages):
     cut = stream.before(plan.bounds[-1])
     options = {} if by == "client" else {"k": min(2, cut.num_dst)}
     folder.mkdir()
-    Rows.create(folder, cut.split(by, **options), plan, step=stages)
-    return Rows.open(folder)
+    StoredRows.create(folder, cut.split(by, **options), plan, step=stages)
+    return StoredRows.open(folder)
 
 
 def grow(kept, stream, stages):
@@ -204,7 +204,7 @@ def test_a_kill_while_rows_are_added_leaves_what_was_kept(tmp_path, monkeypatch)
             except KeyboardInterrupt:
                 done = False
         if not done:
-            opened = Rows.open(folder)
+            opened = StoredRows.open(folder)
             assert [plain(p, True) for p in opened.split.parts.values()] == before
             kept = grow(opened, table(rows), "5")
         found = [plain(p, True) for p in kept.split.parts.values()]

@@ -13,7 +13,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph
 from fedvine.experiments.run_files import Tail, read_experiment, read_summary
 from fedvine.experiments.summary import Calls
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 from fedvine.results.view import RunView, groups, plain
 
 _FILES = ("experiment.toml", "summary.json", "clients.json", "data/rows.json")
@@ -109,7 +109,7 @@ class Watched:
         now = [sign for sign in self._signs() if sign[0].startswith("data/")]
         if not now or now == self._kept:
             return
-        split, plan = (rows := Rows.open(self.folder / "data")).split, rows.plan
+        split, plan = (rows := StoredRows.open(self.folder / "data")).split, rows.plan
         run.stages, run.living = len(plan), bool(plan.living)
         run.classes = getattr(split.stream, "classes", ())
         for name, part in split.parts.items():

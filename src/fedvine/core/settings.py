@@ -56,8 +56,10 @@ def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     for name, field in model.model_fields.items():
         inner = field.annotation
         if isclass(inner) and issubclass(inner, BaseModel):
-            found |= {f"{name}.{key}": one.merge_field_infos(one, default=getattr(
-                field.default, key)) for key, one in inner.model_fields.items()}
+            usual = field.default       # of the field, which may differ from those of the table
+            found |= {f"{name}.{key}": one if not isinstance(usual, BaseModel) else
+                      one.merge_field_infos(one, default=getattr(usual, key))
+                      for key, one in inner.model_fields.items()}
         else:
             found[name] = field
     return found

@@ -22,7 +22,7 @@ from fedvine.data.dates import moment
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.living.news import news, taken
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 
 if TYPE_CHECKING:
     from fedvine.experiments.run import Run
@@ -73,10 +73,10 @@ def take_newer(run: Run, plan: Plan, folder: str | os.PathLike[str], table: Even
     grow, and where learned rows are gone or have changed.
     """
     place, learned = Path(folder) / "data", plan.bounds[-1]
-    if not Rows.there(place):
+    if not StoredRows.there(place):
         raise FedvineError(f"{folder} does not keep the rows that its run learned, with which the "
                            "table could be compared; leave out --at.")
-    kept = Rows.open(place)
+    kept = StoredRows.open(place)
     stream = kept.split.stream
     found = news(stream, table, learned, kept.column, folder)
     rows = taken(stream, found, learned, float(np.nextafter(max([learned, *table.t[-1:]]), np.inf)))
@@ -84,7 +84,7 @@ def take_newer(run: Run, plan: Plan, folder: str | os.PathLike[str], table: Even
         return
     with TemporaryDirectory() as made:      # what is mapped from it stays readable
         shutil.copytree(place, Path(made) / "data")
-        split = Rows.open(Path(made) / "data").take(rows, plan).split
+        split = StoredRows.open(Path(made) / "data").take(rows, plan).split
     run.parts = {name: split.parts[name] for name in run.parts}
     for name, worker in run.clients.workers.items():    # type: ignore[attr-defined]
         worker.part = run.parts[name]

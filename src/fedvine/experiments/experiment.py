@@ -41,7 +41,7 @@ from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.experiments import final, run_folder
 from fedvine.experiments.run import Run, run
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 from fedvine.living.run import LivingRun, check_lead
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task, of
@@ -388,7 +388,7 @@ class Experiment(BaseModel):
         nothing is changed then.
         """
         folder = Path(out) / "data"
-        if not Rows.there(folder):
+        if not StoredRows.there(folder):
             return None
         known = run_folder.read_experiment(out).get("data", {})
         if not self.began(known):

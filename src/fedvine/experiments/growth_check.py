@@ -19,7 +19,7 @@ from fedvine.data.plan import Plan
 from fedvine.data.split import relabel
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import Run, run
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 from fedvine.living.run import LivingRun
 from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskSettings
@@ -79,7 +79,7 @@ def _numbered(numbers: np.ndarray, ids: Ids) -> tuple[np.ndarray, Ids]:
 
 
 def _night(method: Method, table: EventStream, out: Path) -> Run:
-    if Rows.there(out / "data"):
+    if StoredRows.there(out / "data"):
         living = LivingRun(out / "data", nullcontext)
         living.take(table)
         return _run(method, living.rows.split, living.rows.plan, out).finish()

@@ -28,7 +28,7 @@ from fedvine.experiments.forecast_tables import LastEdge, last_edges, pairs_of
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.run import Run, run
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 from fedvine.tasks.task import Task, beside, of, task_named
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
         kind: Any = (registry.method(name) if own_digest is None else
                      registry.of_digest(name, str(own_digest)))
         method = build(kind, values, place, under="method.")
-        rows = Rows.open(Path(folder) / "data")
+        rows = StoredRows.open(Path(folder) / "data")
         split, plan = rows.split, rows.plan
         known, facts = {"digest": digest(split.stream), "names": names(split.stream)}, found["data"]
         grown = facts.get("edges") != len(split.stream) or getattr(split.stream, "came", None)

@@ -39,7 +39,7 @@ from fedvine.core.message import Packed
 from fedvine.experiments import run_files
 from fedvine.experiments.logs import Logs
 from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 
 # -- the memory of a client or the server on disk: safetensors with a checksum, nothing unpickled --
 # A checksum is made with a key (of the experiment, and of the save's name), so that a save that was
@@ -193,10 +193,10 @@ class RunFolder:
                 file.unlink(missing_ok=True)
 
     def keep(self, split: Any, plan: Any, **facts: Any) -> None:
-        """Copy the data to ``data/``, unless it is there; ``facts`` as of :class:`Rows`."""
+        """Copy the data to ``data/``, unless it is there; ``facts`` as of :class:`StoredRows`."""
         if not (self.path / "data").exists():
             with atomic_folder(self.path / "data") as folder:
-                Rows.create(folder, split, plan, **facts)
+                StoredRows.create(folder, split, plan, **facts)
 
     # -- logs ----------------------------------------------------------------------------------
     def append(self, log: str, lines: list[dict[str, Any]]) -> None:

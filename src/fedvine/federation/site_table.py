@@ -24,7 +24,7 @@ from fedvine.engines.refusals import Refusal
 from fedvine.federation.order import Named, keys, sealed, shown
 from fedvine.federation.policy import coarse
 from fedvine.living.news import as_before, ask_about_names, merged
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 from fedvine.tasks.task_plan import TaskPlan
 
 
@@ -240,7 +240,7 @@ class SiteGraph:
         """
         self._allow(agreed.named)
         self._check_columns(facts.get("features"), agreed.columns)
-        graph = Rows.open(self.folder).split.stream if live else self.table
+        graph = StoredRows.open(self.folder).split.stream if live else self.table
         found = self._numbered(graph, agreed.classes, agreed.named)
         return replace(found, name=f"federation/{name}",
                        classes=shown(agreed.classes, agreed.names, self.secret))
@@ -269,11 +269,11 @@ class SiteGraph:
     def _kept(self, block: int) -> Graph:
         """Return the rows that the site keeps, with those of its tables that are new."""
         try:
-            if not Rows.there(self.folder):
+            if not StoredRows.there(self.folder):
                 graph = self.table.begun(block)
-                Rows.create(self.folder, Split({}, graph, ""), TaskPlan(()))
+                StoredRows.create(self.folder, Split({}, graph, ""), TaskPlan(()))
                 return graph
-            rows = Rows.open(self.folder)
+            rows = StoredRows.open(self.folder)
             was = rows.split.stream
             if self.again is not None:
                 self.table = as_before(was, self.table, self.again)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from fedvine.living.rows import Rows
+    from fedvine.living.rows import StoredRows
     from fedvine.living.run import LivingRun
 
-__all__ = ["LivingRun", "Rows"]
-__getattr__, __dir__ = lazy(__name__, LivingRun="run", Rows="rows")
+__all__ = ["LivingRun", "StoredRows"]
+__getattr__, __dir__ = lazy(__name__, LivingRun="run", StoredRows="rows")

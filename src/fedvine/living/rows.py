@@ -50,7 +50,7 @@ _VALUES = ("src", "dst", "t", "weight", "features", "label", "deleted")
 
 
 @dataclass(frozen=True)
-class Rows:
+class StoredRows:
     """The rows of a run, opened.
 
     - ``folder``: where they are
@@ -107,7 +107,7 @@ class Rows:
             "late": 0, **facts})
 
     @staticmethod
-    def open(folder: Path) -> Rows:
+    def open(folder: Path) -> StoredRows:
         """Open the rows in ``folder``; raises :class:`FedvineError` if they cannot be read."""
         try:
             facts = json.loads((folder / "rows.json").read_text("utf-8"))
@@ -129,14 +129,14 @@ class Rows:
                     parts[name].first_seen_elsewhere = elsewhere(
                         seen, users[:parts[name].num_src], number_of[name])
             split = replace(split, parts=dict(sorted(parts.items())))
-            return Rows(folder, split, Plan.of_facts(facts["plan"]), facts)
+            return StoredRows(folder, split, Plan.of_facts(facts["plan"]), facts)
         except (OSError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, FedvineError):
                 raise
             raise FedvineError(f"{folder} does not hold the rows of a run ({error}); put its files "
                                "back, or begin a new run with another --out.") from error
 
-    def take(self, rows: EventStream, plan: Plan, **facts: Any) -> Rows:
+    def take(self, rows: EventStream, plan: Plan, **facts: Any) -> StoredRows:
         """Add rows, numbered by :func:`fedvine.living.news.taken`, and return all that is kept.
 
         New clients get a part of their own, new items of a partition a client by the hash of their
@@ -182,7 +182,7 @@ class Rows:
             (self.folder / f"owner-{stream.num_dst}.npy").unlink(missing_ok=True)
         return found
 
-    def replaced(self, graph: Graph, plan: TaskPlan, **facts: Any) -> Rows:
+    def replaced(self, graph: Graph, plan: TaskPlan, **facts: Any) -> StoredRows:
         """Write a graph that has grown, and its plan, in place of the old ones; return both.
 
         ``facts`` replace values of ``rows.json``. Raises :class:`FedvineError` where a file cannot
@@ -191,19 +191,19 @@ class Rows:
         split = Split({}, graph, "") if graph.owner is None else graph.split(
             graph.owner.column, clients=facts.get("clients", self.facts["clients"]))
         _write_graph(self.folder, split, plan, {**self.facts, **facts})
-        return Rows.open(self.folder)
+        return StoredRows.open(self.folder)
 
-    def planned(self, plan: Plan, **facts: Any) -> Rows:
+    def planned(self, plan: Plan, **facts: Any) -> StoredRows:
         """Replace the plan, and values of ``rows.json``, where no row is added."""
         return self._committed(self.facts["stream"], self.facts["parts"], plan, facts)
 
     def _committed(self, stream: dict[str, Any], parts: list[Any], plan: Plan,
-                   facts: dict[str, Any]) -> Rows:
+                   facts: dict[str, Any]) -> StoredRows:
         """Write ``rows.json`` anew, and open what it counts."""
         same = {key: value for key, value in self.facts.items()
                 if key not in ("stream", "parts", "plan")}
         _commit(self.folder, stream, parts, plan, {**same, **facts})
-        return Rows.open(self.folder)
+        return StoredRows.open(self.folder)
 
     def _add(self, number: int, part: EventStream | None, rows: EventStream, name: str,
              more: np.ndarray | None = None) -> dict[str, Any]:
@@ -331,14 +331,15 @@ def _write_graph(folder: Path, split: Split, plan: TaskPlan, facts: dict[str, An
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _open_graph(folder: Path, facts: dict[str, Any]) -> Rows:
+def _open_graph(folder: Path, facts: dict[str, Any]) -> StoredRows:
     number, parts = facts["graph"], {}
     graph = Graph.open(folder / f"graph-{number}")
     for i, (client, name) in enumerate(facts["parts"]):
         place = folder / f"part-{i}-{number}"
         parts[client] = (Graph.open(place) if (place / "graph.json").exists() else
                          graph.induced(np.load(place / "nodes.npy"), name))
-    return Rows(folder, Split(parts, graph, facts["by"]), TaskPlan.of_facts(facts["plan"]), facts)
+    plan = TaskPlan.of_facts(facts["plan"])
+    return StoredRows(folder, Split(parts, graph, facts["by"]), plan, facts)
 
 
 def _induced(part: Graph, whole: Graph) -> bool:

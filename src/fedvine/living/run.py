@@ -27,7 +27,7 @@ from fedvine.data.stream import EventStream, as_time
 from fedvine.living import source
 from fedvine.living.news import GraphNews, News, as_before, ask_about_names, news, taken
 from fedvine.living.news import merged as joined
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 from fedvine.living.source import Facts
 from fedvine.tasks.task_plan import TaskPlan
 
@@ -44,7 +44,7 @@ class LivingRun:
 
     def __init__(self, folder: Path, locked: Callable[[], AbstractContextManager[Any]],
                  lead: int = 1) -> None:
-        self.rows, self.locked, self.lead = Rows.open(folder), locked, lead
+        self.rows, self.locked, self.lead = StoredRows.open(folder), locked, lead
         self._news: list[str] = []
 
     @property
@@ -88,7 +88,7 @@ class LivingRun:
                 news(rows.split.stream, table, rows.plan.bounds[-1], rows.column,
                      rows.folder.parent), lambda _: {"read": read, "files": None}), now, sure)
 
-    def _take(self, look: Callable[[Rows], tuple[News, Facts] | None], now: bool, sure: bool
+    def _take(self, look: Callable[[StoredRows], tuple[News, Facts] | None], now: bool, sure: bool
               ) -> None:
         """Add the rows of a stream that ``look`` finds to be new."""
         found = look(self.rows)
@@ -96,7 +96,7 @@ class LivingRun:
             return
         check_lead(self.lead)
         with self.locked():
-            again = Rows.open(self.rows.folder)
+            again = StoredRows.open(self.rows.folder)
             if again.facts != self.rows.facts:      # another process was here meanwhile
                 self.rows, found = again, look(again)
             if found is not None:
@@ -108,7 +108,8 @@ class LivingRun:
         notes = _new_names(was.split.stream, graph, sure)
         if any(found) or len(plan) > len(was.plan):
             with self.locked():
-                was = self.rows = Rows.open(was.folder)     # another process may have been quicker
+                # another process may have been quicker
+                was = self.rows = StoredRows.open(was.folder)
                 graph, plan, found = go_on(was.split.stream, was.plan, table, now)
                 if any(found) or len(plan) > len(was.plan):
                     self.rows = was.replaced(graph, plan)
@@ -122,7 +123,8 @@ def check_lead(lead: int) -> None:
                            "right before it is learned; set protocol.lead = 1.")
 
 
-def merged(kept: Rows, found: News, facts: Facts, now: bool = False, sure: bool = False) -> Rows:
+def merged(kept: StoredRows, found: News, facts: Facts, now: bool = False, sure: bool = False
+           ) -> StoredRows:
     """Return the kept rows of a stream with the new ones, as far as their stages are whole.
 
     ``facts`` gives values for ``rows.json`` by the time up to which is learned then (None: no row
@@ -167,7 +169,7 @@ def _next(plan: Plan, order: np.ndarray, step: int | str) -> float | None:
     return later_bounds(list(plan.bounds), far, step)[0]
 
 
-def sentences(kept: Rows) -> list[str]:
+def sentences(kept: StoredRows) -> list[str]:
     """Return what a person should know about a stream's rows that wait, or came late."""
     facts, found = kept.facts, []
     rest, late = facts.get("waiting", [0, 0])

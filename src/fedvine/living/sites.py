@@ -22,7 +22,7 @@ from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
 from fedvine.living.news import News, as_before, news, taken
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 
 # By site: "edges", the "first" and "last" time or None, "dates" true or false, "tables" where it
 # has a table of nodes, "far" where a time of its table, which grows, is not believed.
@@ -202,7 +202,7 @@ def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0
     secrets of ``table``. Raises :class:`FedvineError` where the table has lost or changed a row
     that is kept, or a cell is of another kind.
     """
-    if not Rows.there(folder):
+    if not StoredRows.there(folder):
         none = np.empty(0, np.int64)
         nobody = table.take(none)
         nobody.src_ids, nobody.dst_ids = table.src_ids.take(none), table.dst_ids.take(none)
@@ -210,8 +210,8 @@ def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0
         for side, held in table.tables().items():
             setattr(nobody, f"{side}_table", held.take(none))
         with atomic_folder(folder) as target:
-            Rows.create(target, Split({}, nobody, ""), plan.cut(since))
-    kept = Rows.open(folder)
+            StoredRows.create(target, Split({}, nobody, ""), plan.cut(since))
+    kept = StoredRows.open(folder)
     stream, learned = kept.split.stream, kept.plan.bounds[-1]
     table = table if again is None else as_before(stream, table, again)
     if plan.bounds[-1] > learned:

@@ -29,7 +29,7 @@ from fedvine.data.io.store import Empty
 from fedvine.data.plan import seconds
 from fedvine.data.stream import EventStream, as_time
 from fedvine.living.news import News, check_columns, like, news
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 
 if TYPE_CHECKING:
     from fedvine.data.spec import Data
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Facts = Callable[[float | None], dict[str, Any]]
 
 
-def look(data: Data, kept: Rows, now: bool = False) -> tuple[News, Facts] | None:
+def look(data: Data, kept: StoredRows, now: bool = False) -> tuple[News, Facts] | None:
     """Return the rows of an append-only source that are not learned, and news for ``rows.json``.
 
     None where no file was added; ``now``: read rows that wait also then. Raises
@@ -50,7 +50,7 @@ def look(data: Data, kept: Rows, now: bool = False) -> tuple[News, Facts] | None
     return _of_files(data, kept, now)
 
 
-def _of_query(data: Data, kept: Rows) -> tuple[News, Facts]:
+def _of_query(data: Data, kept: StoredRows) -> tuple[News, Facts]:
     stream, learned = kept.split.stream, kept.plan.bounds[-1]
     late = 0.0 if isinstance(data.append_only, bool) else seconds(data.append_only or 0)
     since = learned - late
@@ -67,7 +67,7 @@ def _of_query(data: Data, kept: Rows) -> tuple[News, Facts]:
             lambda _: {"read": None, "files": None})
 
 
-def _of_files(data: Data, kept: Rows, now: bool) -> tuple[News, Facts] | None:
+def _of_files(data: Data, kept: StoredRows, now: bool) -> tuple[News, Facts] | None:
     known: dict[str, list[Any]] = kept.facts.get("files") or {}
     now_are = {str(path): list(state(path))
                for path in map(Path.absolute, sources.files(data.source))}

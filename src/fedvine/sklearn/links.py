@@ -24,7 +24,7 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.run import Run, run
 from fedvine.living.news import News, as_before, check_columns, taken
-from fedvine.living.rows import Rows
+from fedvine.living.rows import StoredRows
 from fedvine.living.run import merged
 from fedvine.sklearn.shared import Learned, OfMethod
 from fedvine.tasks.task import of
@@ -104,7 +104,7 @@ class LinkForecaster(OfMethod):
         if not hasattr(self, "learned_"):
             return self.fit(X)
         learned = self.learned_.copy()
-        kept = Rows.open(learned.folder / "data")
+        kept = StoredRows.open(learned.folder / "data")
         found = self._news(X, kept, learned)
         kept = merged(kept, found, lambda _: {"read": None, "files": None}, now=True,
                       sure=bool(self.sure))
@@ -116,7 +116,7 @@ class LinkForecaster(OfMethod):
         self.scores_ = learned.run.scores
         return self
 
-    def _news(self, X: Any, kept: Rows, learned: Learned) -> News:
+    def _news(self, X: Any, kept: StoredRows, learned: Learned) -> News:
         stream = kept.split.stream
         table = as_before(stream, self._read(X, learned), partial(self._read, X, learned),
                           self.client)
@@ -124,7 +124,7 @@ class LinkForecaster(OfMethod):
         end = table._rank(kept.plan.bounds[-1])
         return News(table, np.arange(end), np.arange(end, len(table)))
 
-    def _continued(self, learned: Learned, kept: Rows) -> Run:
+    def _continued(self, learned: Learned, kept: StoredRows) -> Run:
         """Return the run of ``learned`` on the rows that are kept now; it is not carried out."""
         before, facts = self.learned_.run, run_folder.read_experiment(learned.folder)["data"]
         return run(before.method, kept.split, kept.plan, seed=before.ready.world.seed,
@@ -212,7 +212,7 @@ class LinkForecaster(OfMethod):
         """
         check_is_fitted(self)
         work = self.learned_.copy()
-        kept = Rows.open(work.folder / "data")
+        kept = StoredRows.open(work.folder / "data")
         found, stream = self._news(X, kept, work), kept.split.stream
         newest, first = np.asarray(stream.t).max(), found.table.t[0]
         if first < newest or not (np.asarray(found.table.t) > newest).any():
