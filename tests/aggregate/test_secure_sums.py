@@ -5,11 +5,15 @@ The server here is a script that calls one client function after the other at th
 
 import numpy as np
 import pytest
+import torch
 from parties import NAMES, identities
+from pydantic.fields import FieldInfo
 from toys import changed
 
 from fedvine import testing
 from fedvine.aggregate.aggregate import Sum
+from fedvine.aggregate.means import Either
+from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Field, Method, Server, on_client
@@ -140,6 +144,23 @@ def test_the_contract_with_masks(method, check):
     """Of :class:`FedLinkPrivate`, which is secure by default, with its own tests."""
     sums = {"share": "sums"} if "share" in type(method).model_fields else {}
     check(changed(method, aggregate={"secure": True}, **sums))
+
+
+def masked_means():
+    """Methods whose mean may be masked; POWER's prototypes are then of all clients, so not equal."""
+    kinds = map(registry.method, registry.names("methods"))
+    return [k for k in kinds if isinstance(k.model_fields.get("aggregate"), FieldInfo)
+            and k.model_fields["aggregate"].annotation is Either and k is not Power]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", masked_means(), ids=lambda k: k.name)
+def test_a_mean_under_masks_is_that_without_them(kind):
+    case = testing.tiny_graphs(FOUR)
+    plain, hidden = (testing.run_small(changed(kind.tiny(), aggregate={"secure": s}), case).finish()
+                     for s in (False, True))
+    for name, value in plain.server.model.items():
+        torch.testing.assert_close(hidden.server.model[name], value, rtol=0, atol=2**-20)
 
 
 # -- what a server may ask ------------------------------------------------------------------------

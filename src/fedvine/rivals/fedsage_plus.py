@@ -37,6 +37,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
+from fedvine.aggregate.means import Mean
 from fedvine.core.method import At, Client, Field, World
 from fedvine.core.rng import torch_rng
 from fedvine.data.graph import Graph
@@ -54,6 +55,7 @@ class FedSagePlus(MissingNeighbours, FedAvg):
     space: ClassVar[dict[str, Any]] = {"hide": [0.0, 0.25, 0.5], "alpha": [0.1, 1.0],
                                        "generator_learning_rate": (1e-3, 0.03, "log")}
 
+    aggregate: Mean = Mean()  # type: ignore[assignment]
     sample: int = Field(default=128, ge=1, description="nodes that a client shows, judges by, or "
                         "learns from, at most, in a step of NeighGen")
     generator_learning_rate: float = Field(default=0.01, gt=0, description="learning rate of "

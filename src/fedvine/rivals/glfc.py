@@ -46,6 +46,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fedvine.aggregate.means import Mean
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._power.equations import (
@@ -71,6 +72,7 @@ class Glfc(Buffering):
     revision: ClassVar[int] = 2         # slopes without cancellation; ties
     space: ClassVar[dict[str, Any]] = {"compensation": (0.1, 1.0), "distillation": (0.0, 1.0)}
 
+    aggregate: Mean = Mean()  # type: ignore[assignment]
     criterion: Literal["binary-sum"] = Field(  # type: ignore[assignment]
         default="binary-sum", description="binary cross-entropy summed over nodes and classes")
     compensation: float = Field(default=0.5, gt=0, description="weight of L_GC, lambda_1")
