@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,13 @@ from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.tasks.link_prediction import LinkPrediction
 
-NODES, EDGES, FEATURES, CLIENTS = 2708, 5429, 1433, 5
+NODES, EDGES, CLIENTS = 2708, 5429, 5
+
+
+class Wide(DgCoLearn):
+    """The method with as many random features as Cora has words."""
+
+    features: ClassVar[int] = 1433
 
 
 def stream() -> EventStream:
@@ -53,21 +59,20 @@ def calls(method: DgCoLearn, clients: int) -> tuple[list[dict[str, Any]], float]
 
 
 def kilobytes(log: list[dict[str, Any]], **counted: str) -> float:
-    """Of these calls, the direction that counts: ``say = "up"``; sums come down as they went up."""
+    """Of these calls, the direction that counts, as in ``backward="up"``; sums come down alike."""
     return sum(c[counted[c["function"]]] for c in log if c["function"] in counted) / 1e3
 
 
 def measure() -> list[dict[str, Any]]:
     """Kilobytes of an exchange, and CPU milliseconds of a round."""
     rows = []
-    five_log, five = calls(DgCoLearn(features=FEATURES, rounds=10), CLIENTS)
-    _, one = calls(DgCoLearn(features=FEATURES, rounds=10), 1)
-    local: dict[str, Any] = {"features": FEATURES, "rounds": 10, "exchange_gradients": False,
-                             "schedule": "first-round"}
-    once, _ = calls(DgCoLearn(**local), CLIENTS)
-    paper, _ = calls(DgCoLearn(**local, exchange="paper"), CLIENTS)
+    five_log, five = calls(Wide(rounds=10), CLIENTS)
+    _, one = calls(Wide(rounds=10), 1)
+    local: dict[str, Any] = {"rounds": 10, "schedule": "first-round"}
+    once, _ = calls(Wide(**local), CLIENTS)
+    paper, _ = calls(Wide(**local, exchange="paper"), CLIENTS)
     first = [c for c in five_log if c["r"] == 1]
-    ours = 2 * kilobytes(first, say="up")
+    ours = 2 * kilobytes(first, send_messages="up")
     other = kilobytes([c for c in paper if c["r"] == 1], offer="up", take="down")
     rows.append({"name": "one exchange: layer by layer / raw features (kB)", "ours": ours,
                  "other": other, "ratio": ours / other, "floor": 0.0})
@@ -75,7 +80,7 @@ def measure() -> list[dict[str, Any]]:
                  "ratio": other / ours / 20, "floor": 0.0})
     whole = kilobytes(paper, offer="up", take="down")
     for name, log in (("exchanged once", once), ("10 rounds, gradients too", five_log)):
-        mine = 2 * kilobytes(log, say="up", back="up")
+        mine = 2 * kilobytes(log, send_messages="up", backward="up")
         rows.append({"name": f"a snapshot, {name} / raw, once (kB)", "ours": mine, "other": whole,
                      "ratio": mine / whole, "floor": 0.0})
     rows.append({"name": "a round with gradients: five clients / one (ms)", "ours": 1e3 * five,

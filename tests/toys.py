@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +18,11 @@ def changed(method, **fields):
     values = method.model_dump(exclude_unset=True)
     combined = {**values.pop("aggregate", {}), **fields.pop("aggregate", {})}
     return type(method)(**values | fields, **({"aggregate": combined} if combined else {}))
+
+
+def with_constants(kind: type[Any], **values: Any) -> type[Any]:
+    """Return the class of a method with other constants."""
+    return type(kind.__name__, (kind,), {**values, "__module__": kind.__module__})
 
 
 class Exchange(Method):

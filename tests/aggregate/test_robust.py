@@ -214,7 +214,7 @@ def test_what_travels_beside_the_average_stays_short(name):
     ("fedlink", "median"), ("fedavg", "clip"), ("dgcolearn", "median"), ("scaffold", "clip"),
     ("power", "median"), ("feddgl", "clip"), ("fed4dgnn", "median"), ("target", "clip")])
 def test_the_contract_holds_with_a_rule(name, rule):
-    more = {"exchange_gradients": False} if name == "dgcolearn" else {}
+    more = {"schedule": "before"} if name == "dgcolearn" else {}
     method = changed(registry.method(name).tiny(), aggregate={"rule": rule}, **more)
     testing.check_engines_agree(method)
     testing.check_missing_replies(method)
@@ -236,7 +236,7 @@ def test_krum_of_too_few_is_refused_in_one_sentence():
     (FedLinkPrivate, {}, "Extra inputs are not permitted"),
     (registry.method("power_plus"), {"aggregate": {"rule": "median", "secure": True}},
      "secure sums hide single updates"),
-    (DgCoLearn, {}, "set exchange_gradients = false"),
+    (DgCoLearn, {}, "set schedule = \"before\""),
     (registry.method("local"), {}, "Extra inputs are not permitted"),
     (registry.method("fedgta"), {}, "Extra inputs are not permitted"),
     (FedLink, {"aggregate": {"rule": "krum"}, "share": ("users",)}, "krum measures distances of")])

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toys import with_constants
 
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
@@ -174,8 +175,12 @@ def check(seed: int, clients: int, deletions: bool = True, **options: Any) -> An
     data, target = stream(seed, 60, 120, deletions, options["target"] == "classes"), options[
         "target"]
     how = {} if target == "classes" else {"protocol": PROTOCOL}
-    options = {"rounds": 2, "hidden": 5, "precision": "float64", "features": 4, **options}
-    method = (Checked if options.get("scope") == "changed" else All)(**options)
+    options = {"rounds": 2, "hidden": 5, "precision": "float64", **options}
+    if options.get("backbone", "sage") not in ("sage", "gcn"):
+        options.pop("temporal", None)
+    kind = with_constants(Checked if options.get("scope") == "changed" else All,
+                          features=options.pop("features", 4))
+    method = kind(**options)
     return run(method, data.split("hash", k=clients), data.by_count(20), **how).finish()
 
 
@@ -281,7 +286,7 @@ def test_messages_and_sums_that_did_not_change_do_not_travel_again():
     """With one layer, whose messages are features: rounds have what the first one got."""
     data, bytes_ = stream(5, 200, 300, True, False), []
     for rounds in (1, 4):
-        made: Any = run(DgCoLearn(rounds=rounds, features=4, hidden=4, layers=1, scope="changed",
+        made: Any = run(DgCoLearn(rounds=rounds, hidden=4, layers=1, scope="changed",
                                   window="all"),
                         data.split("hash", k=3), data.by_count(50), protocol=PROTOCOL).finish()
         assert [f["passes"] for f in made.server.graph.history] == [rounds + 1] * 5 + [0]
@@ -305,7 +310,7 @@ def test_computing_rows_twice_changes_nothing(backbone, monkeypatch):
     data = stream(5, 40, 200, True, False)
 
     def made() -> Any:
-        return run(DgCoLearn(rounds=2, features=6, hidden=5, scope="changed", backbone=backbone),
+        return run(DgCoLearn(rounds=2, hidden=5, scope="changed", backbone=backbone),
                    data.split("hash", k=3), data.by_count(25), protocol=PROTOCOL).finish()
     held = made()
     monkeypatch.setattr(of_client, "MANY", 1)

@@ -10,7 +10,7 @@ from fedvine import testing
 from fedvine.core import registry
 
 QUICK = ("fedlink", "power", "dgcolearn", "popularity")     # the others are slow
-LOCAL = {"exchange_gradients": False}
+LOCAL = {"schedule": "before"}
 CHANGED = {"scope": "changed"}
 
 #: What the small settings of a method do not reach; each stands for several settings.
@@ -22,7 +22,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "fedlink_plus": [{"buckets": 64}, {"share": "sums", "buckets": 64}, {
         "share": "sums", "buckets": 64, "aggregate": {"noise": 4.0, "secure": False}}],
     "dgcolearn": [
-        {}, {"target": "classes"}, {"min_group": 2, "layers": 3},
+        {}, {"target": "classes"}, {"aggregate": {"min_group": 2}, "layers": 3},
         {**LOCAL, "temporal": "mlp", "exchange": "two-hop-exact"},
         {**CHANGED, "neighbours": 2, "stale": 3},
         {**CHANGED, "backbone": "evolvegcn-o", "window": 1},
@@ -31,9 +31,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {**CHANGED, "backbone": "gcrn-gru", "target": "classes"},
         {**LOCAL, **CHANGED, "backbone": "gcrn-lstm"},
         {**CHANGED, "backbone": "tgn"}, {**LOCAL, "backbone": "tgn", "target": "classes"},
-        {"backbone": "dygformer", "sequence": 4, "partition": "multilevel"},
-        {**LOCAL, "backbone": "dygformer", "sequence": 4, "epochs": 2, "exchange": "none",
-         "patch": 1}],
+        {"backbone": "dygformer", "partition": "multilevel"},
+        {**LOCAL, "backbone": "dygformer", "epochs": 2, "exchange": "none"}],
     "dgcolearn_plus": [{}, {**LOCAL, "rounds": 0}],
     "roland": [{"meta": 0.7, "norm": True, "target": "classes"}],
     "fedavg_dyn": [{}, {"target": "classes", "backbone": "evolvegcn-h"}],

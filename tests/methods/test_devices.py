@@ -39,14 +39,14 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "fed4dgnn": [{"meeting": 2}],
     "dgcolearn": [
         {"scope": "changed", "neighbours": 2, "stale": 3},
-        {"scope": "changed", "exchange_gradients": False, "target": "classes"},
-        {"exchange": "paper", "exchange_gradients": False, "schedule": "first-epoch"},
-        {"exchange": "two-hop-exact", "exchange_gradients": False, "precision": "float64"},
+        {"scope": "changed", "schedule": "before", "target": "classes"},
+        {"exchange": "paper", "schedule": "first-epoch"},
+        {"exchange": "two-hop-exact", "schedule": "before", "precision": "float64"},
         {"exchange": "fedgcn", "backbone": "gcn", "temporal": "mlp"},
         {"exchange": "none", "layers": 1, "temporal": "average"}, {"backbone": "evolvegcn-h"},
         {"backbone": "gcrn-baseline"}, {"backbone": "gcrn-gru"}, {"backbone": "gcrn-lstm"},
         {"backbone": "tgn", "scope": "changed"},
-        {"backbone": "dygformer", "exchange_gradients": False}],
+        {"backbone": "dygformer", "schedule": "before"}],
     "roland": [{"norm": True, "meta": 0.5}],
     "fedsage_dyn": [{"backbone": "sage"}],
 }

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toys import with_constants
 
 from fedvine import testing
 from fedvine.core.errors import FedvineError
@@ -54,9 +55,9 @@ def test_clients_learn_what_one_machine_learns(seed, clients, layers, backbone, 
     """After two stages of three steps each: the same parameters and rows."""
     data = stream(seed, deletions=deletions)
     for precision, close in (("float64", 1e-10), ("float32", 1e-4)):
-        method = DgCoLearn(rounds=3, layers=layers, backbone=backbone, temporal=temporal,
-                           features=6, hidden=5, partition="hash", precision=precision,
-                           scope=scope)
+        method = with_constants(DgCoLearn, features=6)(
+            rounds=3, layers=layers, backbone=backbone, hidden=5, partition="hash", scope=scope,
+            precision=precision, **({"temporal": temporal} if backbone in ("sage", "gcn") else {}))
         one, many = finished(method, data, 1), finished(method, data, clients)
         for a, b in zip(one.server.net.parameters(), many.server.net.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=close, atol=close)
@@ -78,7 +79,7 @@ def test_a_client_gets_rows_of_its_own_nodes_and_edges_inside_its_part():
             super().join(client, now)
 
     data = stream(2)
-    done = finished(Watched(rounds=2, features=6, hidden=5), data, 3)
+    done = finished(with_constants(Watched, features=6)(rounds=2, hidden=5), data, 3)
     names, at = done.clients.names, done.server.placement
     assert len(received) == 9       # three clients, after each of three stages
     edges = {tuple(e) for e in done.server.snapshot.edges.T}
@@ -109,7 +110,7 @@ def test_one_two_and_five_clients_score_the_same_on_uci(data, monkeypatch):
 
 
 def test_the_report_tells_the_partition_and_who_is_alone():
-    done = finished(DgCoLearn(rounds=1, features=4, hidden=4, partition="hash"), stream(8), 3)
+    done = finished(DgCoLearn(rounds=1, hidden=4, partition="hash"), stream(8), 3)
     report, owner = done.summary["report"], done.server.placement.owner
     a, b = done.server.graph.edges
     assert report["cut"] == pytest.approx((owner[a] != owner[b]).mean())
@@ -123,7 +124,7 @@ def test_bytes_of_an_exchange_follow_the_border_and_the_hidden_width():
     """Each layer moves a row of the narrower width for each border node, both ways."""
     data = stream(4, nodes=60, edges=300)
     calls: list[dict[str, Any]] = []
-    method = DgCoLearn(rounds=1, features=40, hidden=8, partition="hash")
+    method = with_constants(DgCoLearn, features=40)(rounds=1, hidden=8, partition="hash")
     made: Any = run(method, data.split("hash", k=3), data.by_count(150), protocol=PROTOCOL,
                     on_round=lambda at, clients: calls.extend(
                         clients.log if at == (1, 1, 1) else []))
@@ -139,7 +140,7 @@ def test_bytes_of_an_exchange_follow_the_border_and_the_hidden_width():
 
 def test_equation_5_and_6_are_what_a_client_adds():
     """Two clients with one node and one edge between them, by hand."""
-    method = DgCoLearn(features=4, hidden=4, exchange="paper", temporal="none")
+    method = with_constants(DgCoLearn, features=4)(hidden=4, exchange="paper", temporal="none")
     client = Client("a", World(("a", "b"), 0, 1))
     method.setup(client)
     method.meet(client, {"keys": np.array([5], np.uint64)})
@@ -159,8 +160,9 @@ def test_corrections_go_into_the_state_as_a_part_of_the_layer(exchange, temporal
     """Eqs. (2), (5), (6), (3) with dense matrices, in this order, after two stages; and rows of a
     recurrent unit are bounded as such, however large the sums are."""
     data = stream(13, 30, 120)
-    method = DgCoLearn(rounds=1, features=6, hidden=6, exchange=exchange, partition="hash",
-                       exchange_gradients=False, precision="float64", temporal=temporal)
+    method = with_constants(DgCoLearn, features=6)(
+        rounds=1, hidden=6, exchange=exchange, partition="hash", schedule="before",
+        precision="float64", temporal=temporal)
     done: Any = finished(method, data, 4)
     server, net, at = done.server, done.server.net, done.server.placement
     held = [done.clients.workers[n].client for n in done.clients.names]
@@ -197,8 +199,9 @@ def test_two_hops_of_raw_features_are_exact_with_the_term_that_is_left_out():
     """What clients add to A_s^2 X comes to A^2 X; Eq. (6) as printed does not."""
     data = stream(12, 30, 80)
     for how, exact in (("two-hop-exact", True), ("paper", False)):
-        method = DgCoLearn(rounds=1, features=6, hidden=6, exchange=how, partition="hash",
-                           exchange_gradients=False, precision="float64")
+        method = with_constants(DgCoLearn, features=6)(
+            rounds=1, hidden=6, exchange=how, partition="hash", schedule="before",
+            precision="float64")
         done: Any = run(method, data.split("hash", k=4), data.by_count(80),
                         protocol=PROTOCOL).finish()
         server, names, at = done.server, done.clients.names, done.server.placement
@@ -222,9 +225,9 @@ def test_two_hops_of_raw_features_are_exact_with_the_term_that_is_left_out():
 
 def test_one_machine_has_all_nodes_and_counts_the_same_edges_across():
     data = stream(10)
-    central = run(RolandMethod(rounds=2, features=4, hidden=4), data.split("hash", k=3),
+    central = run(RolandMethod(rounds=2, hidden=4), data.split("hash", k=3),
                   data.by_count(30), protocol=PROTOCOL).finish()
-    shared = finished(DgCoLearn(rounds=2, features=4, hidden=4), data, 3)
+    shared = finished(DgCoLearn(rounds=2, hidden=4), data, 3)
     held = [len(r.client.part.x) for r in central.clients.workers.values()]
     assert held[1:] == [0, 0] and held[0] > 0
     assert (central.server.placement.part == shared.server.placement.owner).all()
@@ -246,7 +249,7 @@ def labelled(seed: int, nodes: int = 24, edges: int = 120) -> EventStream:
 def test_a_schedule_says_when_sums_are_exchanged(schedule, held):
     log: dict[tuple, dict] = {}
     data = stream(3)
-    run(DgCoLearn(rounds=4, epochs=2, features=4, hidden=4, exchange_gradients=False,
+    run(DgCoLearn(rounds=4, epochs=2, hidden=4,
                   schedule=schedule), data.split("hash", k=3), data.by_count(30),
         protocol=PROTOCOL, on_round=lambda at, clients: log.update(
             {(c["t"], c["r"], c["call"]): c for c in clients.log})).finish()
@@ -266,7 +269,7 @@ def test_a_schedule_says_when_sums_are_exchanged(schedule, held):
                                        "hash"])
 def test_every_partition_assigns_all_nodes_and_reports_itself(partition):
     data = labelled(6, 60, 200)
-    done: Any = run(DgCoLearn(rounds=1, features=4, hidden=4, partition=partition,
+    done: Any = run(DgCoLearn(rounds=1, hidden=4, partition=partition,
                               target="classes"), data.split("hash", k=3), data.by_count(50)
                     ).finish()
     report = done.summary["report"]
@@ -278,7 +281,7 @@ def test_every_partition_assigns_all_nodes_and_reports_itself(partition):
 
 def test_nodes_can_belong_to_the_client_of_their_first_edge():
     data: Any = testing.tiny_stream()
-    done: Any = run(DgCoLearn(rounds=1, features=4, hidden=4, partition="split"),
+    done: Any = run(DgCoLearn(rounds=1, hidden=4, partition="split"),
                     data.split("client"), data.by_count(120), protocol=PROTOCOL).finish()
     both = np.stack([data.src, data.dst + data.num_src], 1).reshape(-1)
     owner = done.server.placement.owner
@@ -303,15 +306,16 @@ def test_noise_blurs_what_a_lone_neighbour_says(monkeypatch):
 
     def watched(method, server, said, sums):
         found = noisy(method, server, said, sums)
-        sent[method.noise] = said, torch.cat(found).numpy()
+        sent[method.aggregate.blur] = said, torch.cat(found).numpy()
         return found
     noisy = exchange.noisy
     monkeypatch.setattr(exchange, "noisy", watched)
     data = EventStream(np.array([0, 0], np.int32), np.array([1, 1], np.int32), np.arange(2),
                        Ids.of(["a", "b"]))
     for noise in (0.0, 1.0):
-        run(DgCoLearn(rounds=1, features=12, hidden=12, noise=noise, partition="hash",
-                    exchange_gradients=False), data.split("hash", k=2), data.by_count(1),
+        run(with_constants(DgCoLearn, features=12)(
+            rounds=1, hidden=12, aggregate={"blur": noise}, partition="hash", schedule="before"),
+            data.split("hash", k=2), data.by_count(1),
             protocol=PROTOCOL).finish()
     said, sums = sent[0.0]
     np.testing.assert_array_equal(sums, said[::-1])
@@ -339,7 +343,7 @@ def test_scoring_leaves_nothing_behind():
 
     data = labelled(8)
     for target in ("edges", "classes"):
-        run(Watched(rounds=1, features=4, hidden=4, target=target), data.split("hash", k=3),
+        run(Watched(rounds=1, hidden=4, target=target), data.split("hash", k=3),
             data.by_count(30)).finish()
     assert len(before) > 3
 
@@ -354,7 +358,7 @@ def test_empty_snapshots_and_nodes_that_vanish(target):
     if target == "classes":
         data = data.with_nodes(NodeData.make(np.arange(4), np.zeros(4), [0, 1, 0, 1], "ab"))
     plan = Plan(tuple(float(10 * i) for i in range(6)), 1, 2)
-    done: Any = run(DgCoLearn(rounds=2, features=4, hidden=4, window=1, target=target),
+    done: Any = run(DgCoLearn(rounds=2, hidden=4, window=1, target=target),
                     data.split("hash", k=3), plan).finish()
     assert [s["edges"] for s in done.summary["report"]["snapshots"]] == [4, 0, 0, 0, 2]
     assert done.server.snapshot.edges.tolist() == [[0, 1], [2, 3]]
@@ -391,8 +395,8 @@ def test_local_models_are_averaged_by_the_pairs_they_learned_from(epochs):
 
     data = stream(6, nodes=28, edges=150)
     data = data.take(np.flatnonzero(data.src != data.dst))
-    made = run(Watched(rounds=2, epochs=epochs, features=4, hidden=4, partition="hash",
-                       exchange="none", exchange_gradients=False),
+    made = run(Watched(rounds=2, epochs=epochs, hidden=4, partition="hash",
+                       exchange="none", schedule="before"),
                data.split("hash", k=3), data.by_count(len(data)), protocol=PROTOCOL).finish()
     ours = [sizes[n] for n in made.clients.names]
     assert ours[0] > ours[1] > 0 == ours[2]
@@ -403,9 +407,9 @@ def test_local_models_are_averaged_by_the_pairs_they_learned_from(epochs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("options", "one_kind"), [
-    ({"min_group": 2}, False), ({"partition": "hash"}, True),
+    ({"aggregate": {"min_group": 2}}, False), ({"partition": "hash"}, True),
     ({"partition": "hash", "scope": "changed"}, False),
-    ({"window": 1, "scope": "changed", "exchange_gradients": False}, True)])
+    ({"window": 1, "scope": "changed", "schedule": "before"}, True)])
 def test_nodes_keep_their_clients_and_states_when_there_are_new_users(options, one_kind):
     """Items are numbered after users: each new user moves the numbers of all items."""
     stream = testing.tiny_stream()
@@ -420,7 +424,7 @@ def test_nodes_keep_their_clients_and_states_when_there_are_new_users(options, o
 
 @pytest.mark.parametrize("backbone", get_args(Backbone))
 def test_every_parameter_is_learned(backbone):
-    done = finished(DgCoLearn(rounds=2, features=5, hidden=4, partition="hash", backbone=backbone),
+    done = finished(DgCoLearn(rounds=2, hidden=4, partition="hash", backbone=backbone),
                     stream(3), 3)
     fresh = done.method.net(done.clients.world)
     for name, p in done.server.net.named_parameters():

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from toys import with_constants
 
 from fedvine.core import registry
 from fedvine.core.rng import rng
@@ -30,7 +31,7 @@ CLASSES = ("d_fedgnn", "fedproto_dyn", "feddgl_dyn", "dygrain", "ergnn_dyn", "tw
 
 E = {"target": "edges"}
 C = {"target": "classes"}
-LOCAL = {"exchange_gradients": False, "epochs": 2}
+LOCAL = {"schedule": "before", "epochs": 2}
 CH = {"scope": "changed"}
 GENERATED: dict[str, Any] = {"jointly": 0, "alone": 3, "neighbours": 2}
 FEW: dict[str, Any] = {"sampled": 20, "negatives": 3, "stages": 2, "capacity": 400}
@@ -45,27 +46,28 @@ def add(name: str, method: str = "dgcolearn", bipartite: bool = False, **options
 for b in get_args(Backbone):
     add(f"{b} edges", backbone=b, **E)
     if b != "dygformer":
-        add(f"{b} classes local first-epoch", backbone=b, schedule="first-epoch", **C, **LOCAL)
+        add(f"{b} classes local first-epoch", backbone=b, **C, **LOCAL | {
+            "schedule": "first-epoch"})
         add(f"{b} changed local", backbone=b, **E, **CH, **LOCAL)
 for s, t in (("before", C), ("last-epoch", E), ("first-round", C), ("middle-round", E)):
-    add(f"{s} {t['target']}", schedule=s, rounds=3, **t, **LOCAL)
+    add(f"{s} {t['target']}", rounds=3, **t, **LOCAL | {"schedule": s})
 for e, b in (("paper", "sage"), ("two-hop-exact", "gcn"), ("fedgcn", "evolvegcn-h"),
              ("none", "sage")):
     add(f"{e} {b} edges", exchange=e, backbone=b, **E, **LOCAL)
     add(f"{e} {b} classes changed", exchange=e, backbone=b, **C, **CH, **LOCAL)
 for e in ("paper", "two-hop-exact", "fedgcn"):
-    add(f"{e} wide", exchange=e, features=9, layers=3, schedule="last-epoch", **E, **LOCAL)
-add("group 2", min_group=2, **E)
-add("group 3 classes", min_group=3, **C)
-add("group 3 local", min_group=3, **E, **LOCAL)
-add("group 2 changed", min_group=2, **E, **CH)
-add("group 3 paper", min_group=3, exchange="paper", **E, **LOCAL)
-add("group 3 wide", min_group=3, features=9, layers=3, **E)
-add("group 2 gcrn", min_group=2, backbone="gcrn-gru", layers=1, **E)
+    add(f"{e} wide", exchange=e, features=9, layers=3, **E, **LOCAL | {"schedule": "last-epoch"})
+add("group 2", aggregate={"min_group": 2}, **E)
+add("group 3 classes", aggregate={"min_group": 3}, **C)
+add("group 3 local", aggregate={"min_group": 3}, **E, **LOCAL)
+add("group 2 changed", aggregate={"min_group": 2}, **E, **CH)
+add("group 3 paper", aggregate={"min_group": 3}, exchange="paper", **E, **LOCAL)
+add("group 3 wide", aggregate={"min_group": 3}, features=9, layers=3, **E)
+add("group 2 gcrn", aggregate={"min_group": 2}, backbone="gcrn-gru", layers=1, **E)
 add("bipartite changed", bipartite=True, **E, **CH)
 add("bipartite tgn", bipartite=True, backbone="tgn", **E)
 add("bipartite dygformer", bipartite=True, backbone="dygformer", **E)
-add("bipartite group local", bipartite=True, min_group=2, **E, **LOCAL)
+add("bipartite group local", bipartite=True, aggregate={"min_group": 2}, **E, **LOCAL)
 add("average", temporal="average", **E)
 add("mlp", temporal="mlp", **E, **LOCAL)
 add("temporal none", temporal="none", **E)
@@ -137,9 +139,10 @@ def found(name: str) -> list[float]:
     options.pop("forgetting", None)
     classes = options.get("target", "classes" if method in CLASSES else "edges") == "classes"
     usual: dict[str, Any] = {"rounds": 2, "hidden": 5, "precision": "float64", "partition": "hash"}
-    options = usual | ({} if classes else {"features": 4}) | options
+    options = usual | options
+    kind = with_constants(registry.method(method), features=options.pop("features", 4))
     made: Any = run(
-        registry.method(method)(**options), stream(classes, bipartite).split("hash", k=3),
+        kind(**options), stream(classes, bipartite).split("hash", k=3),
         stream(classes, bipartite).by_count(40), seed=1,
         protocol=SnapshotClassification(forgetting=forgetting) if classes else
         LinkPrediction(negatives=5, positives=50)).finish()

@@ -111,7 +111,7 @@ def test_the_server_counts_every_pair_whichever_clients_it_lies_across():
 
 @pytest.mark.slow
 def test_scores_do_not_depend_on_the_number_of_clients():
-    method = DgCoLearnPlus(rounds=2, features=4, hidden=4, precision="float64", partition="hash")
+    method = DgCoLearnPlus(rounds=2, hidden=4, precision="float64", partition="hash")
     one, many = (finished(method, friends(), k) for k in (1, 4))
     np.testing.assert_allclose(one.server.newton.w, many.server.newton.w, atol=1e-6)
     keys = "auc", "ap", "mrr"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toys import with_constants
 
 from fedvine.core.method import on_client
 from fedvine.core.rng import rng
@@ -42,8 +43,11 @@ def started(method: DgCoLearn, clients: int, data: EventStream, **how: Any) -> A
 
 
 def dygformer(kind: type[DgCoLearn] = DgCoLearn, **more: Any) -> Any:
-    return kind(**{"rounds": 2, "features": 5, "hidden": 4, "partition": "hash", "sequence": 5,
-                   "backbone": "dygformer", "precision": "float64", **more})
+    constants = {name: more.pop(name, value) for name, value in (
+        ("features", 5), ("sequence", 5), ("patch", 2))}
+    return with_constants(kind, **constants)(**{
+        "rounds": 2, "hidden": 4, "partition": "hash", "backbone": "dygformer",
+        "precision": "float64", **more})
 
 
 def scores(done: Any, ends: np.ndarray) -> np.ndarray:
@@ -247,7 +251,8 @@ def test_features_of_a_node_elsewhere_travel_once_a_snapshot():
 
 
 def test_what_it_cannot_compute_is_refused():
-    for options in ({"exchange": "paper"}, {"min_group": 2}, {"noise": 1.0},
+    for options in ({"exchange": "paper"}, {"aggregate": {"min_group": 2}},
+                    {"aggregate": {"blur": 1.0}},
                     {"target": "classes"}, {"scope": "changed"}):
         with pytest.raises(ValueError, match="dygformer computes pairs from lists"):
             DgCoLearn(backbone="dygformer", **options)

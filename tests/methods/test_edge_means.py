@@ -123,7 +123,7 @@ def assert_no_leak(method, stream, learned=True):
 
 
 DYNAMIC = {"layerwise": {}, "changed": {"scope": "changed"}, "epochs": {
-    "scope": "changed", "exchange_gradients": False}, "paper": {"exchange": "paper"}}
+    "scope": "changed", "schedule": "before"}, "paper": {"exchange": "paper"}}
 
 
 @pytest.mark.slow

@@ -41,8 +41,7 @@ def graph(seed: int, nodes: int = 30, clients: int = 3):
 def between(ends: np.ndarray, owner: np.ndarray, group: int = 1) -> tuple[ChangedGraph, Step]:
     """The graph of these edges, and a pass over all nodes, in the order of clients."""
     n, K = len(owner), int(owner.max()) + 1
-    place = Placement(World(tuple("abcdefghij"[:K]), 0, 1), "hash", order="mincut_first",
-                      virtual=True)
+    place = Placement(World(tuple("abcdefghij"[:K]), 0, 1), "hash")
     place.owner, place.sizes = owner.astype(np.int32), np.bincount(owner, minlength=K)
     place.place = np.empty(n, np.int64)
     for k in range(K):
@@ -125,7 +124,7 @@ def test_gradients_from_few_nodes_are_withheld_in_a_run(layers):
     events = EventStream(*data, np.arange(120), Ids.of([f"n{i}" for i in range(20)]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dgcolearn, "Pass", Watched)
-        run(dgcolearn.DgCoLearn(rounds=1, features=9, hidden=4, layers=layers, min_group=3,
+        run(dgcolearn.DgCoLearn(rounds=1, hidden=4, layers=layers, aggregate={"min_group": 3},
                                 partition="hash"), events.split("hash", k=3), events.by_count(60),
             protocol=LinkPrediction(negatives=5, positives=50)).finish()
     assert any(few for few, _ in seen) and any(some for _, some in seen)

@@ -112,7 +112,7 @@ def finished(method: DgCoLearn, clients: int = 3) -> Any:
 def test_corrections_of_rows_need_rows_between_convolution_and_state():
     with pytest.raises(ValueError, match="choose another exchange or gcrn-baseline"):
         DgCoLearn(backbone="gcrn-gru", exchange="paper")
-    finished(DgCoLearn(rounds=1, features=5, hidden=4, partition="hash", exchange="paper",
+    finished(DgCoLearn(rounds=1, hidden=4, partition="hash", exchange="paper",
                        backbone="gcrn-baseline"))
 
 
@@ -202,7 +202,7 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
             if client.asked is None:
                 seen.append([len(client.net.past), len(client.part.seen)])
 
-    method: Any = Watched(rounds=1, features=5, hidden=4, backbone="evolvegcn-h",
+    method: Any = Watched(rounds=1, hidden=4, backbone="evolvegcn-h",
                           partition="hash", precision="float64")
     done = evolved(method, 2, every=11)
     assert seen[::2] == seen[1::2] == [[min(t, HISTORY - 1), min(t + 1, HISTORY - 1)]
@@ -215,7 +215,7 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
 @pytest.mark.slow
 def test_scoring_ahead_leaves_what_version_h_has_seen():
     """The same parameters and summaries whether stages are scored or not."""
-    method: Any = FedAvgDyn(rounds=1, features=5, hidden=4, backbone="evolvegcn-h",
+    method: Any = FedAvgDyn(rounds=1, hidden=4, backbone="evolvegcn-h",
                             target="classes", partition="hash")
 
     class Unasked(FedAvgDyn):

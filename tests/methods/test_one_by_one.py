@@ -29,7 +29,7 @@ def weights(found: Any) -> torch.Tensor:
 @pytest.mark.slow
 def test_without_their_parts_they_are_one_machine_with_local_epochs():
     plain = {"target": "classes", "backbone": "gcn", "temporal": "none",
-             "exchange_gradients": False, "exchange": "none"}
+             "schedule": "before", "exchange": "none"}
     one = made(Roland(**plain, **SMALL)).finish()
     for method in (TwpDyn(lambda_l=0, lambda_t=0, **SMALL), ErGnnDyn(per_class=0, **SMALL),
                    DyGrain(influenced=1, retain=0, **SMALL)):

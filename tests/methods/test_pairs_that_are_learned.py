@@ -35,7 +35,7 @@ def learned(src: np.ndarray, dst: np.ndarray, users: int, items: int | None,
                        deleted=deleted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dgcolearn, "targets", watched)
-        run(DgCoLearn(rounds=1, features=4, hidden=4, window="all", partition="hash"),
+        run(DgCoLearn(rounds=1, hidden=4, window="all", partition="hash"),
             data.split("hash", k=2), data.by_count(max(len(src) // 3, 1)),
             protocol=LinkPrediction(negatives=2, positives=5)).finish()
     return found
@@ -80,7 +80,7 @@ def test_where_everybody_knows_everybody_there_are_no_others():
 def test_scores_depend_on_the_order_of_ends_only_where_edges_have_a_direction(backbone):
     a, b = torch.randn(2, 6, 4, generator=torch_rng(0))
     for directed in (True, False):
-        method = DgCoLearn(features=4, hidden=4, backbone=backbone)
+        method = DgCoLearn(hidden=4, backbone=backbone)
         net = method.net(World(("a",), 0, 1, {} if directed else {"directed": False}))
         there, back = net.score(a, b), net.score(b, a)
         assert torch.equal(there, back) != directed

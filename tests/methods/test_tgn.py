@@ -197,6 +197,6 @@ def test_times_of_edges_are_those_of_the_events_one_by_one(stages, window):
 
 
 def test_what_would_not_be_exact_or_protected_is_refused():
-    for options in ({"exchange": "paper"}, {"min_group": 2}):
+    for options in ({"exchange": "paper"}, {"aggregate": {"min_group": 2}}):
         with pytest.raises(ValueError, match="tgn needs exchange=layerwise or none"):
             DgCoLearn(backbone="tgn", **options)

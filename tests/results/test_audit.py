@@ -39,11 +39,11 @@ def test_prototypes_are_read_back_exactly_and_noise_ends_it():
 
 
 def test_rows_of_lone_neighbours_are_those_of_sums_over_one():
-    small = experiment("dgcolearn", rounds=1, hidden=4, features=4)
-    off = recorded(small, {"min_group": 1})
+    small = experiment("dgcolearn", rounds=1, hidden=4)
+    off = recorded(small, {"aggregate": {"min_group": 1}})
     found = attacks.lone_neighbours(off)
     assert found.value > 0.05 and found.chance < found.value / 2
-    assert attacks.lone_neighbours(recorded(small, {"min_group": 3})).value == 0.0
+    assert attacks.lone_neighbours(recorded(small, {"aggregate": {"min_group": 3}})).value == 0.0
 
 
 @pytest.mark.parametrize(("name", "low", "high"), [("edgebank", 0.99, 1.0),

@@ -61,7 +61,7 @@ def test_a_stage_that_was_learned_is_named_on_its_own_edges_by_the_model_of_now(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"neighbours": 2}, {"min_group": 2}])
+@pytest.mark.parametrize("options", [{}, {"neighbours": 2}, {"aggregate": {"min_group": 2}}])
 def test_an_earlier_snapshot_is_computed_anew_where_rows_that_changed_are_learned(options):
     """Nothing that is learned depends on it, also with bounds on what is read."""
     method = DgCoLearn(target="classes", scope="changed", window="all", **SMALL, **options)

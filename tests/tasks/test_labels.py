@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from toys import with_constants
 
 from fedvine import testing
 from fedvine.core.errors import FedvineError, MethodError
@@ -80,7 +81,7 @@ def test_the_past_of_those_set_aside_is_told_only_where_asked_for():
 
 
 def test_a_summary_weighs_stages_by_nodes_and_knows_clients():
-    done = finished(DgCoLearn(rounds=3, features=6, hidden=6, target="classes"))
+    done = finished(with_constants(DgCoLearn, features=6)(rounds=3, hidden=6, target="classes"))
     found = done.scores["test"]
     n = [s["n"] for s in found["stages"]]
     assert sum(n) == found["n"]["all"]["n"] == sum(p["n"] for p in found["parts"].values())
@@ -102,7 +103,7 @@ def test_clients_name_the_classes_that_one_machine_names(options):
 
 
 def test_without_edges_only_names_and_states_are_left():
-    method = MlpDyn(rounds=2, features=4, hidden=4, target="classes")
+    method = MlpDyn(rounds=2, hidden=4, target="classes")
     done = finished(method)
     assert all(not r.client.part.ends.size for r in done.clients.workers.values())
     assert done.scores["test"]["mean"]["accuracy"] < finished(

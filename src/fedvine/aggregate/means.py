@@ -148,6 +148,17 @@ class Mean(Means):
         return self.attackers
 
 
+class NeighbourSums(Mean):
+    """Means by a rule, and sums over neighbours that the server hands out, guarded."""
+
+    min_group: int = Field(default=1, ge=1, description="withhold sums that reveal fewer "
+                           "neighbours: alone, by their difference to the last one, or to a client "
+                           "that knows a part of them")
+    blur: float = Field(default=0.0, ge=0, description="standard deviation of Gaussian noise on "
+                        "sums, in units of the root mean square of what clients sent; nothing is "
+                        "accounted")
+
+
 class Either(Mean, Sum):
     """Means and sums by a rule against false updates, or under masks."""
 

@@ -2,7 +2,7 @@
 
 The server holds the graph, assigns new nodes to clients (``server.placement``), and before every
 layer sends each border node the sum of the messages of its neighbours at other clients
-(``server.graph``): K clients compute the forward pass of one machine, with ``exchange_gradients``
+(``server.graph``): K clients compute the forward pass of one machine, with ``schedule="together"``
 the backward pass too. A client keeps its nodes, their edges and states (``client.part``). Messages
 and sums that did not change do not travel again.
 
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
-from fedvine.aggregate.means import Mean
+from fedvine.aggregate.means import NeighbourSums
 from fedvine.core import tree
 from fedvine.core.compiling import timed
 from fedvine.core.errors import FedvineError
@@ -53,8 +53,8 @@ from fedvine.methods._dgcolearn.targets import targets
 from fedvine.methods._edge_means import EdgeMeans
 from fedvine.nn.backbones import Backbone, network
 from fedvine.nn.roland import Network
-from fedvine.partitions.colearn import Order
 
+Schedule = Literal["together", "before", "first-epoch", "last-epoch", "first-round", "middle-round"]
 BLOCK = 1 << 13     # pairs that are scored at a time
 
 
@@ -67,14 +67,19 @@ class DgCoLearn(ClientFunctions, Method):
     edge_columns: ClassVar[bool] = True
     #: Whether nodes have the means of what their edges said among their columns.
     edge_means: ClassVar[bool] = True
+    #: Columns of features where the data have none: random ones from the hash of a node's name, 1,
+    #: and log(1 + degree).
+    features: ClassVar[int] = 32
+    #: Of dygformer: length of a node's sequence, itself and the other ends of its newest events,
+    #: and places of a patch.
+    sequence: ClassVar[int] = 32
+    patch: ClassVar[int] = 2
     placement: ClassVar[type[Placement]] = Placement
     space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "hidden": [16, 32, 64],
                                       "window": [1, 3, 10], "epochs": [1, 3]}
 
-    aggregate: Mean = Mean()
+    aggregate: NeighbourSums = NeighbourSums()
     rounds: int = Field(default=10, ge=0, description="rounds a stage, R")
-    features: int = Field(default=32, ge=3, description="columns of features where the data have "
-                          "none: random ones from the hash of a node's name, 1, log(1 + degree)")
     hidden: int = Field(default=32, ge=1, description="width of hidden rows and states")
     layers: int = Field(default=2, ge=1, description="layers, k")
     precision: Literal["float32", "float64"] = Field(default="float32", description="of numbers")
@@ -82,12 +87,10 @@ class DgCoLearn(ClientFunctions, Method):
         default=3, description="stages that an edge lives after it was last seen, or until removed")
     partition: Partition = Field(
         default="multilevel", description="clients of the first stage's nodes: few edges between "
-        "clients (multilevel, stream, metis, louvain), the paper's growth from seeds (colearn), "
+        "clients (multilevel, stream, metis, louvain), the paper's growth from seeds (colearn, "
+        "whose first aim is the cut; colearn-balance, colearn-label: Appendix B), "
         "unlike classes (label_skew), by hash, or the client of a node's first edge (split, by a "
         "column)")
-    order: Order = Field(default="mincut_first", description="colearn's first aim (Appendix B)")
-    virtual: bool = Field(default=True, description="metis and louvain see edges that join "
-                          "components, and count nowhere else (Appendix E.4)")
     target: Literal["edges", "classes"] = Field(
         default="edges", description="what is predicted: the next stage's edges, or nodes' classes")
     scope: Literal["snapshot", "changed"] = Field(
@@ -99,9 +102,6 @@ class DgCoLearn(ClientFunctions, Method):
     stale: int = Field(
         default=0, ge=0, description="with scope=changed: every node's states are computed once in "
         "so many snapshots, in turn; 0: only where something changed")
-    min_group: int = Field(
-        default=1, ge=1, description="withhold sums that reveal fewer neighbours: alone, by "
-        "their difference to the last one, or to a client that knows a part of them")
     exchange: Literal["layerwise", "paper", "two-hop-exact", "fedgcn", "none"] = Field(
         default="layerwise", description="what clients learn of neighbours elsewhere: sums before "
         "each layer; Eqs. (5), (6) as printed; the same with the term that (6) leaves out; sums of "
@@ -113,43 +113,50 @@ class DgCoLearn(ClientFunctions, Method):
         "convolutions, then an LSTM, or within the gates of a GRU or an LSTM (GCRN); memories "
         "that events update, in continuous time (TGN); a transformer over the newest events of a "
         "pair's ends (DyGFormer)")
-    sequence: int = Field(default=32, ge=2, description="of dygformer: length of a node's "
-                          "sequence, itself and the other ends of its newest events")
-    patch: int = Field(default=2, ge=1, description="of dygformer: places of a patch")
     temporal: Literal["gru", "mlp", "average", "none"] = Field(
         default="gru", description="update of states: a gated recurrent unit (Eq. 3), one dense "
         "layer, the moving average of the authors' code, or none; of sage and gcn alone")
-    noise: float = Field(default=0.0, ge=0, description="standard deviation of Gaussian noise on "
-                         "sums, in units of the root mean square of what clients sent")
     epochs: int = Field(default=1, ge=1, description="epochs a round, E: local ones, or steps that "
-                        "all make together (exchange_gradients)")
+                        "all make together")
     learning_rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
-    decay: float = Field(default=0.0, ge=0, description="Adam's weight decay; the authors': 5e-4")
-    exchange_gradients: bool = Field(
-        default=True, description="with layerwise (ignored otherwise): clients return gradients of "
-        "sums too, and the server makes one machine's steps; false: local epochs, and averaging")
-    schedule: Literal["before", "first-epoch", "last-epoch", "first-round", "middle-round"] = Field(
-        default="before", description="when local epochs get new sums: before a round, of the "
-        "shared model; or (Appendix D.2) of the clients' own models after the first or last epoch "
-        "of every round, or after the last of the first or the middle round")
+    schedule: Schedule = Field(
+        default="together", description="clients return gradients of sums, too, and the server "
+        "makes one machine's steps (with another exchange than layerwise: as before); or local "
+        "epochs, averaging, and new sums before a round, of the shared model; or (Appendix D.2) of "
+        "the clients' own models after the first or last epoch of every round, or after the last "
+        "of the first or the middle round")
 
     @model_validator(mode="after")
     def _bounds_need_the_changed_set(self) -> Self:
         if (self.neighbours or self.stale) and not (
-                self.scope == "changed" and self.together and not self.noise
-                and self.min_group == 1 and self.backbone not in (
+                self.scope == "changed" and self.together and not self.aggregate.blur
+                and self.aggregate.min_group == 1 and self.backbone not in (
                     "evolvegcn-h", "dygformer", "tgn")):
             raise ValueError("neighbours and stale are for scope=changed with exchange=layerwise "
-                             "and gradients, without noise, min_group, evolvegcn-h or tgn; leave "
-                             "them out")
+                             "and schedule=together, without blur, min_group, evolvegcn-h or tgn; "
+                             "leave them out")
         return self
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
-        corrected, withheld = self.exchange in FEATURES, self.min_group > 1
-        if self.aggregate.by != "mean" and self.together:
+        sums, corrected = self.aggregate, self.exchange in FEATURES
+        withheld = sums.min_group > 1
+        if not self.placement.apart and sums != NeighbourSums():
+            raise ValueError("one machine has all nodes, so nothing is averaged, withheld or "
+                             "blurred; leave out aggregate")
+        if self.exchange == "none" and (withheld or sums.blur):
+            raise ValueError("with exchange=none there are no sums that min_group could withhold "
+                             "or blur; leave them out")
+        if self.exchange == "none" and self.schedule not in ("together", "before"):
+            raise ValueError("with exchange=none there is nothing to exchange at any time; leave "
+                             "out schedule")
+        if sums.by != "mean" and self.together:
             raise ValueError("clients return parts of one machine's gradients, which are added and "
-                             "not averaged; with aggregate.rule set exchange_gradients = false")
+                             "not averaged; with aggregate.rule set schedule = \"before\"")
+        usual = type(self).model_fields["temporal"].default
+        if self.temporal != usual and self.backbone not in ("sage", "gcn"):
+            raise ValueError(f"temporal is for the backbones sage and gcn; leave it out with "
+                             f"{self.backbone}")
         if (self.exchange in ("paper", "two-hop-exact")
                 and self.backbone in ("gcrn-gru", "gcrn-lstm")):
             raise ValueError(f"Eqs. (5) and (6) are added to the rows between convolution and "
@@ -159,11 +166,11 @@ class DgCoLearn(ClientFunctions, Method):
             raise ValueError("tgn needs exchange=layerwise or none and no min_group, as sums of "
                              "memories come in no other way, and none of them is withheld")
         if self.backbone == "dygformer" and (
-                self.target == "classes" or self.scope == "changed" or self.noise
+                self.target == "classes" or self.scope == "changed" or sums.blur
                 or corrected or withheld):
             raise ValueError("dygformer computes pairs from lists of events, and no rows from "
                              "sums: it needs target=edges, scope=snapshot and exchange=layerwise "
-                             "or none; leave out noise and min_group, as nothing is added up")
+                             "or none; leave out blur and min_group, as nothing is added up")
         return self
 
     @property
@@ -174,11 +181,11 @@ class DgCoLearn(ClientFunctions, Method):
     @property
     def together(self) -> bool:
         """Return whether all clients make one machine's steps together."""
-        return self.exchange_gradients and self.exchange == "layerwise"
+        return self.schedule == "together" and self.exchange == "layerwise"
 
     @classmethod
     def tiny(cls) -> Self:
-        return cls(rounds=2, features=4, hidden=4)
+        return cls(rounds=2, hidden=4)
 
     # -- memory ----------------------------------------------------------------------------------
     def start(self, world: World) -> Server:
@@ -187,8 +194,7 @@ class DgCoLearn(ClientFunctions, Method):
             net=net, optimizer=self.adam(net),
             snapshot=Snapshot(None if self.window == "all" else self.window),
             graph=self.empty_graph(),
-            placement=self.placement(world, self.partition, order=self.order,
-                                     virtual=self.virtual),
+            placement=self.placement(world, self.partition),
             joined=list(world.clients))     # clients that have received the newest subgraph
         if self.of_edges(world):
             server.means = EdgeMeans(world)
@@ -212,8 +218,9 @@ class DgCoLearn(ClientFunctions, Method):
     def empty_graph(self) -> ChangedGraph:
         """Return a graph that messages go over, without nodes."""
         turns = self.stale if self.scope == "changed" else 1
-        return ChangedGraph(self.layers, self.read_at_most, turns, group=self.min_group,
-                            apart=self.exchange != "layerwise", holds=not self.noise)
+        return ChangedGraph(self.layers, self.read_at_most, turns, group=self.aggregate.min_group,
+                            apart=self.exchange != "layerwise",
+                            holds=not self.aggregate.blur)
 
     def net(self, world: World) -> Network:
         """Return the model that all share, with its first weights."""
@@ -224,7 +231,7 @@ class DgCoLearn(ClientFunctions, Method):
 
     def adam(self, net: Network) -> torch.optim.Adam:
         """Return the optimiser of ``net``."""
-        return torch.optim.Adam(net.parameters(), lr=self.learning_rate, weight_decay=self.decay)
+        return torch.optim.Adam(net.parameters(), lr=self.learning_rate)
 
     def width(self, world: World) -> int:
         """Return the number of columns F of features."""

@@ -26,5 +26,5 @@ class FedAvgDyn(DgCoLearn):
         "of dgcolearn's")
     exchange: Literal["none"] = Field(  # type: ignore[assignment]
         default="none", description="nothing is learned of neighbours elsewhere")
-    exchange_gradients: Literal[False] = Field(  # type: ignore[assignment]
-        default=False, description="local epochs, and averaging")
+    schedule: Literal["before"] = Field(  # type: ignore[assignment]
+        default="before", description="local epochs, and averaging")

@@ -39,6 +39,8 @@ from fedvine.nn.roland import Roland as Layers
 class OneMachine(Placement):
     """A placement of all nodes at the first client; parts are those of the compared methods."""
 
+    apart: ClassVar[bool] = False
+
     def clients_of(self, part: np.ndarray) -> np.ndarray:
         return np.where(part >= 0, 0, -1).astype(np.int32)
 

@@ -20,6 +20,7 @@ import numpy as np
 from fedvine.core.state import World
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.prepare import show
+from fedvine.methods._dgcolearn import placement
 from fedvine.papers.published import numbers
 from fedvine.papers.study import Found, Panel, Study
 from fedvine.results import pictures
@@ -29,8 +30,8 @@ from fedvine.results.tables import Table, TableSet, spread
 
 DATA = ("sociopatterns", "patent", "flights")       # labelled, and free to get
 MORE = ("wikipedia", "dblp5", "dblp3", "reddit")    # where --only names them
-METHOD = {"name": "dgcolearn", "target": "classes", "exchange_gradients": False, "epochs": 3,
-          "schedule": "first-round", "partition": "colearn", "order": "mincut_first"}
+METHOD = {"name": "dgcolearn", "target": "classes", "epochs": 3, "schedule": "first-round",
+          "partition": "colearn"}
 LATENCY = 0.1                                       # seconds a round trip, L of Appendix D.3
 
 SCHEDULES = {"first-epoch": "After first epoch, all rounds",
@@ -210,8 +211,8 @@ def _width(cell: Job) -> int:
 # -- partitions of a graph that grows: what they cost and give -----------------------------------
 PARTITIONERS = {p: {"partition": p} for p in ("colearn", "multilevel", "metis", "louvain",
                                               "label_skew", "hash")}
-ORDERS = ("mincut_first", "balance_first", "label_first")
-LINES = {**{o: {"order": o} for o in ORDERS}, "multilevel": {"partition": "multilevel"}}
+LINES = {**{order: {"partition": name} for name, order in placement.ORDERS.items()},
+         "multilevel": {"partition": "multilevel"}}
 COLUMNS = 12            # snapshots that a table shows
 
 
@@ -380,7 +381,8 @@ def _alike(found: Found) -> list[str]:
     """Say on which data the three orders make the same partition."""
     same, every = [], facts(found)
     for d in (p.name for p in found.panels):
-        rows = [[r["history"] for r in every if (r["data"], r["line"]) == (d, o)] for o in ORDERS]
+        rows = [[r["history"] for r in every if (r["data"], r["line"]) == (d, order)]
+                for order in placement.ORDERS.values()]
         if rows[0] and rows[0] == rows[1] == rows[2]:
             same.append(d)
     return [f"On {' and '.join(same)} the three orders give partitions with the same numbers in "

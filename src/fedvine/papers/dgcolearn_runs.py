@@ -113,7 +113,7 @@ FORGETTING: dict[str, dict[str, Any]] = {
     "TWP": ALONE | {"name": "twp_dyn"},
     "ER-GNN": ALONE | {"name": "ergnn_dyn"},
     "nothing kept": ALONE | {"name": "roland", "backbone": "gcn", "temporal": "none",
-                             "exchange": "none", "exchange_gradients": False}}
+                             "exchange": "none", "schedule": "before"}}
 
 
 def forgetting_run(data: str, method: dict[str, Any]) -> Experiment:

@@ -35,9 +35,15 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
     return np.where(found >= 0, found, owner).astype(np.int32)
 
 
-def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
-    """Assign each node to a client, int32 [N] in 0..k-1, balanced to about a node in a thousand."""
-    return spread(_parts(graph.edges, np.ones(len(graph), np.int64), k, seed), k)
+def partition_nodes(graph: Graph, k: int, seed: int, weight: np.ndarray | None = None
+                    ) -> np.ndarray:
+    """Assign each node to a client, int32 [N] in 0..k-1.
+
+    Parts are balanced by ``weight`` int64 [N]; None: by nodes, to about one in a thousand.
+    """
+    if weight is None:
+        weight = np.ones(len(graph), np.int64)
+    return spread(_parts(graph.edges, weight, k, seed), k)
 
 
 def _parts(ends: np.ndarray, weight: np.ndarray, k: int, seed: int) -> np.ndarray:

@@ -261,7 +261,8 @@ PROTECTION: dict[str, dict[str, dict[str, Any]]] = {
         "secure sums, clip 0.03, noise 2": {"aggregate": {**MASKED, "clip": 0.03, "noise": 2.0}}},
     "fedlink_plus": {"off": {"share": "rows", "aggregate": OPEN},
                      "secure sums": {"share": "sums", "aggregate": MASKED}},
-    "dgcolearn": {"off": {"min_group": 1, "noise": 0.0}, "sums of 5 and more": {"min_group": 5}}}
+    "dgcolearn": {"off": {"aggregate": {"min_group": 1, "blur": 0.0}},
+                  "sums of 5 and more": {"aggregate": {"min_group": 5}}}}
 Say = Callable[[str], object]
 
 

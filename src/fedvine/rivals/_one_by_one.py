@@ -32,8 +32,8 @@ class OneByOne(DgCoLearn):
         default="none", description="update of states, as dgcolearn's; the origin has none")
     exchange: Literal["none"] = Field(  # type: ignore[assignment]
         default="none", description="there is nobody to exchange with")
-    exchange_gradients: Literal[False] = Field(  # type: ignore[assignment]
-        default=False, description="local epochs")
+    schedule: Literal["before"] = Field(  # type: ignore[assignment]
+        default="before", description="local epochs")
 
     def local_epochs(self, server, clients, ends, labels, at: At) -> None:
         """Train as dgcolearn does; in a snapshot's last round keep something of it."""

@@ -42,7 +42,7 @@ class Pass:
     ``given`` are by client what the next call takes; ``present`` the clients that take part.
 
     Args:
-        method: gives ``precision``, ``noise`` and the width ``hidden`` of rows.
+        method: gives ``precision``, ``aggregate`` and the width ``hidden`` of rows.
         server: with the newest graph, to which facts are added.
         clients: of the run.
         steps: the layers, first layer first.
@@ -220,10 +220,11 @@ def noisy(method: Any, server: Server, sent: np.ndarray, sums: list[torch.Tensor
           ) -> list[torch.Tensor]:
     """Return the sums with Gaussian noise, the same for the same sums.
 
-    Its scale is ``noise`` times the root mean square of the numbers that clients ``sent``. Clients
-    know the run's seed, so it follows from a secret of the server.
+    Its scale is ``aggregate.blur`` times the root mean square of the numbers that clients ``sent``.
+    Clients know the run's seed, so it follows from a secret of the server.
     """
-    scale = method.noise * float(np.sqrt((sent ** 2).mean())) if method.noise and sent.size else 0.0
+    blur = method.aggregate.blur
+    scale = blur * float(np.sqrt((sent ** 2).mean())) if blur and sent.size else 0.0
     if not scale:
         return sums
     if "secret" not in vars(server):

@@ -78,7 +78,7 @@ class ChangedGraph:
         limit: so many neighbours of a node are read, those that came last; 0: all. One that is met
             again keeps its place.
         turns: every node is of the changed set once in so many snapshots; 0: never for this reason.
-        group: sums and gradients of fewer nodes are withheld (``min_group``).
+        group: sums and gradients of fewer nodes are withheld (``aggregate.min_group``).
         apart: no sums go between clients.
         holds: whether messages and sums that did not change stay where they are.
     """

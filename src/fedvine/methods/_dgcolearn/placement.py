@@ -6,7 +6,7 @@ ones are placed beside their neighbours, in time that follows these, and old one
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from fedvine.partitions import _graph, colearn, label_skew, louvain, metis
 from fedvine.partitions import multilevel as by_levels
 from fedvine.partitions import stream as in_one_pass
 
-Partition = Literal["multilevel", "stream", "colearn", "metis", "louvain", "label_skew", "hash",
-                    "split"]
+Partition = Literal["multilevel", "stream", "colearn", "colearn-balance", "colearn-label", "metis",
+                    "louvain", "label_skew", "hash", "split"]
+ORDERS: dict[str, colearn.Order] = {"colearn": "mincut_first", "colearn-balance": "balance_first",
+                                    "colearn-label": "label_first"}
 
 
 class Placement:
@@ -39,15 +41,15 @@ class Placement:
     - ``history``: facts of each snapshot's partition
     """
 
+    #: Whether nodes are at several clients.
+    apart: ClassVar[bool] = True
     saved = ("part", "owner", "place", "sizes", "cut", "ends", "inside", "nodes", "history")
 
-    def __init__(self, world: World, partition: Partition, *, order: colearn.Order, virtual: bool
-                 ) -> None:
+    def __init__(self, world: World, partition: Partition) -> None:
         if partition == "split" and "split" not in world.facts:
             raise FedvineError("The partition split needs clients that are a column of the data; "
                                "choose another, or a split by a column.")
         self.world, self.partition = world, partition
-        self.options: dict[str, Any] = {"order": order, "virtual": virtual}
         self.part = self.owner = np.empty(0, np.int32)
         self.place, self.cut = np.empty(0, np.int64), False
         self.sizes, self.ends, self.inside, self.nodes = (
@@ -83,7 +85,7 @@ class Placement:
         elif not self.cut:
             nodes, graph = known_graph(snapshot.known, snapshot.edges)
             self.part[nodes] = first_cut(self.partition, graph, classes_of(events, past)[nodes],
-                                         K, self.world.seed, **self.options)
+                                         K, self.world.seed)
             self.cut, by_name = True, True
         changes = ((snapshot.added, 1), (snapshot.removed, -1))
         new = np.zeros(len(self.part), bool)
@@ -258,9 +260,11 @@ def renumber(server: Server, events: EventStream) -> None:
 CSR = tuple[np.ndarray, np.ndarray]
 
 
-def first_cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int, *, order: colearn.Order,
-              virtual: bool) -> np.ndarray:
+def first_cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int) -> np.ndarray:
     """Compute the part of each of n nodes by the partition ``name``.
+
+    METIS and Louvain see edges that join components and count nowhere else (Appendix E.4). METIS
+    balances edge ends, as these are what clients compute.
 
     Args:
         name: of the partition.
@@ -268,8 +272,6 @@ def first_cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int, *, order:
         y: int [n], classes, -1 where none is known.
         k: number of parts.
         seed: of the run.
-        order: colearn's first aim (Appendix B).
-        virtual: add edges that join components for metis and louvain (Appendix E.4).
 
     Returns:
         Parts int [n], 0 to k - 1.
@@ -277,25 +279,24 @@ def first_cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int, *, order:
     Raises:
         FedvineError: if label_skew has no classes.
     """
-    if name == "colearn":
-        return colearn.parts(*graph, k, seed, y=y if (y >= 0).any() else None, order=order)
+    if name in ORDERS:
+        return colearn.parts(*graph, k, seed, y=y if (y >= 0).any() else None, order=ORDERS[name])
     if name == "multilevel":
         return by_levels.parts(*graph, k, seed)
     if name == "stream":
         return in_one_pass.parts(in_one_pass.of_rows(*graph), len(y), k, seed)[0]
-    if name == "label_skew":
-        if not (y >= 0).any():
-            raise FedvineError("The partition label_skew needs classes of nodes, which the "
-                               "first stage does not have.")
-        by: Any = label_skew
-    else:
-        by = metis if name == "metis" else louvain
+    if name == "label_skew" and not (y >= 0).any():
+        raise FedvineError("The partition label_skew needs classes of nodes, which the first stage "
+                           "does not have.")
     ends = np.repeat(np.arange(len(y)), np.diff(graph[0])), graph[1]
     edges = np.stack([e[ends[0] < ends[1]] for e in ends])
-    if virtual and by is not label_skew:
+    if name != "label_skew":
         edges = np.concatenate([edges, _graph.joining(*graph)], 1)
-    return by.partition_nodes(Graph.make(np.zeros((len(y), 1)), edges, y, classes=[
-        str(c) for c in range(int(y.max(initial=-1)) + 1)]), k, seed)
+    made = Graph.make(np.zeros((len(y), 1)), edges, y, classes=[
+        str(c) for c in range(int(y.max(initial=-1)) + 1)])
+    if name == "metis":
+        return metis.partition_nodes(made, k, seed, weight=np.diff(graph[0]))
+    return (louvain if name == "louvain" else label_skew).partition_nodes(made, k, seed)
 
 
 def first_client(events: EventStream, column: str, clients: tuple[str, ...]) -> np.ndarray:
