@@ -245,7 +245,7 @@ def test_bounded_clients_are_one_machine_and_no_row_is_older_than_the_bound(seed
             super().round(server, clients, at)
 
     options: dict[str, Any] = {
-        "rounds": 1, "features": 6, "hidden": 5, "precision": "float64", "scope": "changed",
+        "rounds": 1, "hidden": 5, "precision": "float64", "scope": "changed",
         "partition": "hash", "window": "all", "neighbours": 2, "stale": 3, "target": target}
     one, many = (run(Watched(**options), data.split("hash", k=k), data.by_count(20)).finish()
                  for k in (1, K))
@@ -271,7 +271,7 @@ def same_states(one: Any, many: Any) -> None:
 def test_bounds_that_bind_nowhere_compute_every_row():
     """All neighbours are read, and every row is computed in every snapshot."""
     data, options = stream(3, 60, 160, True, False), {
-        "rounds": 2, "features": 6, "hidden": 5, "precision": "float64"}
+        "rounds": 2, "hidden": 5, "precision": "float64"}
     made = [run(DgCoLearn(**options, **more), data.split("hash", k=3), data.by_count(20),
                 protocol=PROTOCOL).finish()
             for more in ({}, {"scope": "changed", "neighbours": 1000, "stale": 1})]

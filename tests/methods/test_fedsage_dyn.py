@@ -21,7 +21,7 @@ from fedvine.rivals.fedsage_dyn import FedSageDyn
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 
-SMALL: dict[str, Any] = {"rounds": 2, "features": 4, "hidden": 5, "epochs": 2}
+SMALL: dict[str, Any] = {"rounds": 2, "hidden": 5, "epochs": 2}
 
 
 def stream(seed: int, nodes: int = 40, edges: int = 240) -> EventStream:

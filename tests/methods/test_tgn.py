@@ -145,11 +145,10 @@ def test_without_exchange_a_client_learns_nothing_of_events_elsewhere():
     class Watched(FedAvgDyn):
         """What clients are told is written down."""
 
-        def recall(self, server, clients):
-            if server.recent.heard != server.joined:
-                inside = server.placement.owner[server.recent.events]
-                seen.append({"events": server.recent.events[:, inside[0] == inside[1]]})
-            super().recall(server, clients)
+        def next_snapshot(self, server, clients):
+            super().next_snapshot(server, clients)
+            inside = server.placement.owner[server.events.events]
+            seen.append({"events": server.events.events[:, inside[0] == inside[1]]})
 
     done = started(tgn(Watched, rounds=1), 3, stream()).finish()
     part = done.clients.workers[done.clients.names[0]].client.part

@@ -37,7 +37,6 @@ from pydantic import model_validator
 from fedvine.aggregate.means import NeighbourSums
 from fedvine.core import tree
 from fedvine.core.compiling import timed
-from fedvine.core.errors import FedvineError
 from fedvine.core.lookup import unique
 from fedvine.core.method import At, Client, Field, Method, Server, World
 from fedvine.core.rng import rng
@@ -45,7 +44,7 @@ from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn import events, node_tables
 from fedvine.methods._dgcolearn.client import ClientFunctions
-from fedvine.methods._dgcolearn.exchange import FEATURES, Pass, exchange_features, ready
+from fedvine.methods._dgcolearn.exchange import FEATURES, Pass, exchange_features
 from fedvine.methods._dgcolearn.graph import NOTHING, ChangedGraph
 from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods._dgcolearn.placement import Partition, Placement, renumber
@@ -194,14 +193,11 @@ class DgCoLearn(ClientFunctions, Method):
             net=net, optimizer=self.adam(net),
             snapshot=Snapshot(None if self.window == "all" else self.window),
             graph=self.empty_graph(),
+            events=events.events_for(net),
             placement=self.placement(world, self.partition),
             joined=list(world.clients))     # clients that have received the newest subgraph
         if self.of_edges(world):
             server.means = EdgeMeans(world)
-        if net.timed:
-            server.recent = events.Recent()
-        if net.paired:
-            server.lists = events.EventLists()
         return server
 
     def setup(self, client: Client) -> None:
@@ -258,10 +254,7 @@ class DgCoLearn(ClientFunctions, Method):
         graph.meet(fresh)
         if stage.nodes is not None:                                 # features, some of them new
             graph.held.renew(unique(stage.nodes.node), NOTHING)
-        if server.net.timed:
-            server.recent.heard = None
-        if server.net.paired:
-            server.lists.shown = None
+        server.events.arrive()
         if self.target == "classes" or not at.R:
             self.next_snapshot(server, clients)
 
@@ -270,11 +263,7 @@ class DgCoLearn(ClientFunctions, Method):
         place, graph, snapshot = server.placement, server.graph, server.snapshot
         told = node_tables.learn(server)
         were, are = events.among(graph.adjacency), events.among(snapshot.graph)
-        if server.net.timed:
-            told = np.union1d(told, server.recent.advance(server.stage, were, are,
-                                                          len(place.owner)))
-        if server.net.paired:
-            server.lists.advance(server.stage, are)
+        told = np.union1d(told, server.events.advance(server.stage, were, are, len(place.owner)))
         added, removed = graph.advance(snapshot, place.owner, self.layers, told)        # (1)
         if len(server.joined) < len(clients.names):
             graph.held.forget()
@@ -282,12 +271,7 @@ class DgCoLearn(ClientFunctions, Method):
                                      else None) for k, n in enumerate(clients.names)}
         server.joined = []
         server.joined = sorted(clients.call(self.join, per_client=changes, expect=None).names)
-        self.recall(server, clients)
-
-    def recall(self, server: Server, clients) -> None:
-        """Let clients know what the newest events say, unless they do; for networks with times."""
-        if server.net.timed:
-            events.recall(self, server, clients)
+        server.events.recall(self, server, clients)
 
     # -- a round ---------------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
@@ -391,7 +375,7 @@ class DgCoLearn(ClientFunctions, Method):
         E, only = self.epochs, {"first-round": at.first, "middle-round": at.r == (at.R + 1) // 2}
         due = self.exchange != "none" and only.get(self.schedule, True) and not server.net.paired
         before, after = {"before": (0, E), "first-epoch": (1, E - 1)}.get(self.schedule, (E, 0))
-        model, present = tree.weights(server.net), ready(server)
+        model, present = tree.weights(server.net), server.events.ready(server)
         if before:                                      # (ii) train on the k-hop subgraph
             present = clients.call(self.train, model, before, per_client=own, only=present,
                                    expect=None).names
@@ -454,9 +438,7 @@ class DgCoLearn(ClientFunctions, Method):
 
         Raises :class:`FedvineError` for networks with times.
         """
-        if server.net.timed:
-            raise FedvineError("protocol.forgetting asks about earlier snapshots, whose times tgn "
-                               "no longer has; choose another backbone.")
+        server.events.go_back()
         snapshot, graph = Snapshot(server.snapshot.window), self.empty_graph()
         for stage in stages:
             snapshot.advance(stage)
@@ -510,11 +492,10 @@ def ahead(server: Server, deep: bool) -> Server:
     """
     found = type(server)(**vars(server))
     found.cache, found.graph = {}, server.graph.ahead()
-    for name in ("snapshot", "placement", "graph", "means", "recent", "lists"):
+    found.events = server.events.ahead(deep)
+    for name in ("snapshot", "placement", "graph", "means"):
         if name in vars(found):
             setattr(found, name, (copy.deepcopy if deep else copy.copy)(vars(found)[name]))
-    if "lists" in vars(found):
-        found.lists.shown = None
     return found
 
 

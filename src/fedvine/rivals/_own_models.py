@@ -15,7 +15,6 @@ import torch
 
 from fedvine.core.expect import Tensor
 from fedvine.core.method import Client, Server, on_client
-from fedvine.methods._dgcolearn.exchange import ready
 
 
 class OwnModelsMixin:
@@ -24,7 +23,7 @@ class OwnModelsMixin:
     def commit(self, server: Server, clients) -> None:
         """Let the rows of each client's model become states."""
         server.placement.send(self, server, clients)
-        clients.call(self.settle, only=ready(server), expect=None)
+        clients.call(self.settle, only=server.events.ready(server), expect=None)
 
     def class_scores(self, server: Server, clients, nodes: np.ndarray) -> np.ndarray:
         """Return the scores float [Q, classes] of ``nodes`` int64 [Q], each by its own client.
@@ -35,7 +34,7 @@ class OwnModelsMixin:
         placement, C = server.placement, clients.world.facts["classes"]
         placement.send(method, server, clients)
         at = {n: np.flatnonzero(placement.owner[nodes] == k)
-              for k, n in enumerate(placement.world.clients) if n in ready(server)}
+              for k, n in enumerate(placement.world.clients) if n in server.events.ready(server)}
         sent = clients.call(method.classify, per_client={
             n: placement.place[nodes[mine]] for n, mine in at.items()},
             expect=lambda name: Tensor(method.precision, (len(at[name]), C)))

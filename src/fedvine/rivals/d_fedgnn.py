@@ -41,7 +41,6 @@ from fedvine.aggregate.means import Means
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, on_client
 from fedvine.core.rng import rng
-from fedvine.methods._dgcolearn.exchange import ready
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.nn.backbones import Backbone
 from fedvine.rivals._own_models import OwnModelsMixin
@@ -69,7 +68,7 @@ class DFedGnn(OwnModelsMixin, FedAvgDyn):
         server.placement.send(self, server, clients)
         own, weights = server.placement.targets_by_client(ends, labels), tree.weights(server.net)
         present = clients.call(self.train, None, self.epochs, per_client=own,
-                               only=ready(server), expect=None).names
+                               only=server.events.ready(server), expect=None).names
         sent = clients.call(self.trained, only=present, expect=weights)
         draw = rng(clients.world.seed, "gossip", at.t, at.r)
         talks = neighbours(sent.names, self.topology, draw)

@@ -45,7 +45,6 @@ from fedvine.core import tree
 from fedvine.core.expect import Tensor
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
-from fedvine.methods._dgcolearn.exchange import ready
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.rivals._own_models import OwnModelsMixin, class_sums, distance, means
 from fedvine.rivals.feddgl import moved_most
@@ -94,7 +93,7 @@ class FedDglDyn(OwnModelsMixin, FedAvgDyn):
         own, C = server.placement.targets_by_client(ends, labels), clients.world.facts["classes"]
         weights = tree.weights(server.net)
         sent = clients.call(self.learn, server.prototypes, self.epochs, at.first and at.t > 0,
-                            per_client=own, only=ready(server), expect={
+                            per_client=own, only=server.events.ready(server), expect={
                                 "model": weights,
                                 "classes": Tensor(self.precision, (C, self.hidden + 1))})
         replies = dict(sent.items())

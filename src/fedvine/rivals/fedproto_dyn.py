@@ -34,7 +34,6 @@ import torch
 from fedvine.aggregate.means import Means
 from fedvine.core.expect import Tensor
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._dgcolearn.exchange import ready
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.rivals._own_models import OwnModelsMixin, class_sums, distance, means
 
@@ -61,7 +60,7 @@ class FedProtoDyn(OwnModelsMixin, FedAvgDyn):
         server.placement.send(self, server, clients)
         own, C = server.placement.targets_by_client(ends, labels), clients.world.facts["classes"]
         sent = clients.call(self.learn, server.prototypes, self.epochs, per_client=own,
-                            only=ready(server),
+                            only=server.events.ready(server),
                             expect=Tensor(self.precision, (C, self.hidden + 1)))
         server.prototypes = means(torch.stack(list(sent)).sum(0), server.prototypes)     # (b)
 

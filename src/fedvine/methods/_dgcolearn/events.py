@@ -19,9 +19,10 @@ again later has the events since then.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,13 +30,15 @@ from scipy.sparse import csr_matrix
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedvine.core import tree
+from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Tensor
 from fedvine.core.lookup import find, unique
 from fedvine.core.method import Client, Server
 from fedvine.data.adjacency import Adjacency
 from fedvine.data.snapshot import ends_of, unpacked
 from fedvine.data.stream import EventStream
-from fedvine.methods._dgcolearn.exchange import divided, filled, named, noisy, ready, sized
+from fedvine.methods._dgcolearn.exchange import divided, filled, named, noisy, sized
+from fedvine.methods._dgcolearn.graph import NOTHING
 from fedvine.methods._dgcolearn.part import Part
 from fedvine.nn.tgn import WAVES, waves
 
@@ -48,7 +51,46 @@ def among(edges: Adjacency) -> Are:
     return lambda codes: edges.has(*unpacked(codes))
 
 
-class Recent:
+class NoEvents:
+    """The events that networks keep which read the snapshot alone: none. Others override this."""
+
+    def arrive(self) -> None:
+        """Forget what is of one stage alone, as the next one arrives."""
+
+    def advance(self, events: EventStream, were: Are, are: Are, count: int) -> np.ndarray:
+        """Take in a stage's events; return the nodes int64 whose rows change by them.
+
+        ``were`` and ``are``: which edges lived in the snapshot before, and which live now.
+        ``count`` is the number of nodes.
+        """
+        return NOTHING
+
+    def recall(self, method: Any, server: Server, clients) -> None:
+        """Let clients know what the newest events say, unless they do."""
+
+    def ready(self, server: Server) -> tuple[str, ...]:
+        """Return the names of the clients that know the newest snapshot and these events."""
+        return tuple(server.joined)
+
+    def go_back(self) -> None:
+        """Allow an earlier snapshot to be asked about; else raise :class:`FedvineError`."""
+
+    def ahead(self, deep: bool) -> Self:
+        """Return a copy to go on with while the library scores; ``deep``: a stage may arrive."""
+        return (copy.deepcopy if deep else copy.copy)(self)
+
+    def renumber(self, number: np.ndarray, moved: Callable[[np.ndarray, Any], np.ndarray]) -> None:
+        """Give node i the number ``number[i]``; ``moved`` does so with values by node."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a save keeps."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state of :meth:`state_dict`."""
+
+
+class Recent(NoEvents):
     """The newest stage's events, and the time of each live edge; kept by the server.
 
     - ``events``: int64 [2, E], without deletions and loops; ``gaps``: float64 [2, E], for both ends
@@ -69,12 +111,11 @@ class Recent:
         self.runs = list[tuple[np.ndarray, np.ndarray]]()
         self.heard: list[str] | None = None
 
-    def advance(self, events: EventStream, were: Are, are: Are, count: int) -> np.ndarray:
-        """Take in a stage's events; return the nodes int64 of its events and of those before.
+    def arrive(self) -> None:
+        self.heard = None
 
-        ``were`` and ``are``: which edges lived in the snapshot before, and which live now.
-        ``count`` is the number of nodes.
-        """
+    def advance(self, events: EventStream, were: Are, are: Are, count: int) -> np.ndarray:
+        """Take in a stage's events; return the nodes int64 of its events and of those before."""
         ends, t = np.stack(ends_of(events)), np.asarray(events.t, float)
         kept = ends[0] != ends[1]
         if events.deleted is not None:
@@ -99,6 +140,28 @@ class Recent:
             self.runs = [*rest, (codes[live], times[live])]
         return told
 
+    def recall(self, method: Any, server: Server, clients) -> None:
+        """Let clients know what the newest events say, unless they do."""
+        place, graph = server.placement, server.graph
+        if self.heard == server.joined:
+            return
+        near = ages(self, graph.adjacency, np.sort(graph.changed),
+                    place.owner if graph.apart else None)
+        cross, sizes, told = told_by_client(self, place, near, graph.apart)
+        sent = clients.call(method.memories, per_client=named(clients, told, server.joined),
+                            expect=sized(method.precision, clients, sizes, method.hidden))
+        rows = np.concatenate(filled(clients, sent, sizes))
+        sums = noisy(method, server, rows, divided((cross @ rows).astype(rows.dtype), sizes))
+        done = clients.call(method.hear, per_client=named(clients, sums, sent.names), expect=None)
+        self.heard = sorted(done.names)
+
+    def ready(self, server: Server) -> tuple[str, ...]:
+        return tuple(self.heard or ())
+
+    def go_back(self) -> None:
+        raise FedvineError("protocol.forgetting asks about earlier snapshots, whose times tgn no "
+                           "longer has; choose another backbone.")
+
     def times(self, codes: np.ndarray) -> np.ndarray:
         """Return the time float64 [n] of the last event of live edges, by their codes int64."""
         found = np.empty(len(codes))
@@ -108,18 +171,15 @@ class Recent:
         return found
 
     def renumber(self, number: np.ndarray, moved: Callable[[np.ndarray, Any], np.ndarray]) -> None:
-        """Give node i the number ``number[i]``; ``moved`` does so with values by node."""
         self.events, self.last = number[self.events], moved(self.last, np.nan)
         self.runs = [(number[codes >> 32] << 32 | number[codes & 0xFFFFFFFF], times)
                      for codes, times in self.runs]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a save keeps."""
         return {**vars(self), "runs": {str(i): {"codes": codes, "times": times}
                                        for i, (codes, times) in enumerate(self.runs)}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state of :meth:`state_dict`."""
         runs = [state["runs"][str(i)] for i in range(len(state["runs"]))]
         vars(self).update({**state, "runs": [(np.array(r["codes"]), np.array(r["times"]))
                                              for r in runs]})
@@ -182,22 +242,6 @@ def told_by_client(recent: Recent, place: Any, near: tuple[np.ndarray, np.ndarra
     return cross, place.counts(border), told
 
 
-def recall(method: Any, server: Server, clients) -> None:
-    """Let clients know what the newest events say, unless they do."""
-    recent, place, graph = server.recent, server.placement, server.graph
-    if recent.heard == server.joined:
-        return
-    near = ages(recent, graph.adjacency, np.sort(graph.changed),
-                place.owner if graph.apart else None)
-    cross, sizes, told = told_by_client(recent, place, near, graph.apart)
-    sent = clients.call(method.memories, per_client=named(clients, told, server.joined),
-                        expect=sized(method.precision, clients, sizes, method.hidden))
-    rows = np.concatenate(filled(clients, sent, sizes))
-    sums = noisy(method, server, rows, divided((cross @ rows).astype(rows.dtype), sizes))
-    done = clients.call(method.hear, per_client=named(clients, sums, sent.names), expect=None)
-    recent.heard = sorted(done.names)
-
-
 def memories(part: Part, client: Client, told: dict[str, np.ndarray]) -> torch.Tensor:
     """Take in the newest events; see :meth:`ClientFunctions.memories`."""
     memory = part.states[0][:, client.net.widths[-1]:]
@@ -221,7 +265,7 @@ def hear(part: Part, client: Client, outside: torch.Tensor) -> None:
 
 
 # -- lists of events, and pairs in place of rows -------------------------------------------------
-class EventLists:
+class EventLists(NoEvents):
     """The events of live edges, each at both of its ends, by node and then by time.
 
     - ``node``, ``other``: int64 [2 E], without loops; ``t``: float64 [2 E], times
@@ -236,8 +280,11 @@ class EventLists:
         self.t, self.now = np.empty(0), -np.inf
         self.shown: tuple[np.ndarray, np.ndarray] | None = None
 
-    def advance(self, events: EventStream, are: Are) -> None:
-        """Take in a stage's events; ``are`` says which edges live in the snapshot then."""
+    def arrive(self) -> None:
+        self.shown = None
+
+    def advance(self, events: EventStream, were: Are, are: Are, count: int) -> np.ndarray:
+        """Take in a stage's events; rows do not change by them."""
         ends, t = np.stack(ends_of(events)), np.asarray(events.t, float)
         removes = (np.zeros(len(t), bool) if events.deleted is None
                    else np.asarray(events.deleted))
@@ -257,6 +304,7 @@ class EventLists:
         order = alive[np.lexsort((t[alive], node[alive]))]
         self.node, self.other, self.t = node[order], other[order], t[order]
         self.shown = None                               # degrees are others
+        return NOTHING
 
     def of(self, nodes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the newest events of ``nodes`` int64 [n], at most ``most`` each, oldest first.
@@ -277,16 +325,23 @@ class EventLists:
         return found
 
     def renumber(self, number: np.ndarray, moved: Callable[[np.ndarray, Any], np.ndarray]) -> None:
-        """Give node i the number ``number[i]``; their order stays."""
         self.node, self.other, self.shown = number[self.node], number[self.other], None
 
+    def ahead(self, deep: bool) -> Self:
+        found = super().ahead(deep)
+        found.shown = None
+        return found
+
     def state_dict(self) -> dict[str, Any]:
-        """Return what a save keeps."""
         return {**vars(self), "shown": self.shown and list(self.shown)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state of :meth:`state_dict`."""
         vars(self).update({**state, "shown": state["shown"] and tuple(state["shown"])})
+
+
+def events_for(net: Any) -> NoEvents:
+    """Return what the server keeps of events for a network, empty yet."""
+    return Recent() if net.timed else EventLists() if net.paired else NoEvents()
 
 
 def code(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -319,11 +374,12 @@ def told_of_pairs(method: Any, server: Server, clients, ends: np.ndarray
     """
     placement, apart = server.placement, method.exchange == "none"
     placement.send(method, server, clients)            # to clients that were away
-    owner, lists = placement.owner, server.lists
+    owner, lists = placement.owner, server.events
     lists = lists.inside(owner) if apart else lists
     home, second = owner[ends]
     home = np.where(home >= 0, home, np.maximum(second, 0))
-    here, found = ready(server), dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, Told]]()
+    here = server.events.ready(server)
+    found = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, Told]]()
     for k, name in enumerate(clients.names):
         if name not in here:
             continue
@@ -353,16 +409,16 @@ def told_of_pairs(method: Any, server: Server, clients, ends: np.ndarray
 def show(method: Any, server: Server, clients, wanted: list[np.ndarray]) -> None:
     """Let clients show the features of the ``wanted`` nodes that they did not show yet.
 
-    The server keeps them, ``server.lists.shown``, until a node's features may be others.
+    The server keeps them, ``server.events.shown``, until a node's features may be others.
     """
     place, width, kind = server.placement, method.width(clients.world), method.precision
-    known, x = server.lists.shown or (np.empty(0, np.int64), np.empty((0, width), kind))
+    known, x = server.events.shown or (np.empty(0, np.int64), np.empty((0, width), kind))
     fresh = unique(np.concatenate([np.empty(0, np.int64), *wanted]))
     fresh = fresh[find(known, fresh) < 0]
     by_client = [fresh[place.owner[fresh] == k] for k in range(len(clients.names))]
     asked = {n: place.place[nodes].astype(np.int32) for n, nodes in named(
-        clients, by_client, ready(server)).items()}
-    server.lists.shown = known, x
+        clients, by_client, server.events.ready(server)).items()}
+    server.events.shown = known, x
     if not len(fresh):
         return
     sent = clients.call(method.show, per_client=asked,
@@ -371,12 +427,12 @@ def show(method: Any, server: Server, clients, wanted: list[np.ndarray]) -> None
         v for n, v in zip(clients.names, by_client, strict=True) if n in sent)])
     x = np.concatenate([x, *(reply.numpy() for reply in sent)])
     order = np.argsort(nodes)
-    server.lists.shown = nodes[order], x[order]
+    server.events.shown = nodes[order], x[order]
 
 
 def shown(server: Server, nodes: np.ndarray) -> torch.Tensor:
     """Return the features [n, F] of nodes, 0 for those that were not shown."""
-    known, x = server.lists.shown
+    known, x = server.events.shown
     at, found = find(known, nodes), np.zeros((len(nodes), x.shape[1]), x.dtype)
     found[at >= 0] = x[at[at >= 0]]
     return torch.from_numpy(found)

@@ -55,7 +55,7 @@ class Pass:
                  *, deep: bool = False, saved: bool = False, learn: bool = False) -> None:
         self.method, self.server, self.clients = method, server, clients
         self.place, self.graph, self.net = server.placement, server.graph, server.net
-        self.steps, self.saved, self.present = list(steps), saved, ready(server)
+        self.steps, self.saved, self.present = list(steps), saved, server.events.ready(server)
         held = self.graph.held
         self.check()
         held.clock += 1
@@ -318,11 +318,6 @@ def corrected(method: Any, part: Any, layer: int, h: torch.Tensor, places: torch
 
 
 # -- values by client ----------------------------------------------------------------------------
-def ready(server: Server) -> tuple[str, ...]:
-    """Return the names of the clients that know the newest snapshot, and events where it counts."""
-    return tuple(server.recent.heard if server.net.timed else server.joined)
-
-
 def named(clients, values: Sequence[Any], present: Sequence[str]) -> dict[str, Any]:
     """Return the values of the clients ``present``, by name."""
     return {n: v for n, v in zip(clients.names, values, strict=True) if n in present}

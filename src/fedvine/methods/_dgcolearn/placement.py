@@ -172,7 +172,7 @@ class Placement:
     def send(self, method: Any, server: Server, clients) -> None:
         """Send whole subgraphs to the clients that do not have the newest one.
 
-        For networks with times, also what the newest events say (:func:`events.recall`).
+        For networks with times, also what the newest events say (:meth:`Recent.recall`).
         """
         if behind := set(clients.names) - set(server.joined):
             server.graph.held.forget()
@@ -181,7 +181,7 @@ class Placement:
                 n: self.subgraph(server, k) for k, n in enumerate(clients.names) if n in behind},
                 quorum=0.0 if late else None, expect=None)
             server.joined = sorted({*server.joined, *sent.names})
-        method.recall(server, clients)
+        server.events.recall(method, server, clients)
 
     # -- nodes by client -------------------------------------------------------------------------
     def in_order(self, nodes: np.ndarray) -> np.ndarray:
@@ -252,8 +252,8 @@ def renumber(server: Server, events: EventStream) -> None:
     snapshot.renumber(number, count, events.num_src)
     placement.part, placement.owner = moved(placement.part, -1), moved(placement.owner, -1)
     placement.place = moved(placement.place, -1)
-    for name in {"graph", "recent", "lists"} & vars(server).keys():
-        vars(server)[name].renumber(number, moved)
+    server.graph.renumber(number, moved)
+    server.events.renumber(number, moved)
 
 
 # -- the first cut -------------------------------------------------------------------------------
