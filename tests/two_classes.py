@@ -12,7 +12,7 @@ from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 
-SMALL: dict[str, Any] = {"rounds": 3, "features": 4, "hidden": 5, "precision": "float64",
+SMALL: dict[str, Any] = {"rounds": 3, "hidden": 5, "precision": "float64",
                          "partition": "hash"}
 
 

@@ -103,11 +103,11 @@ def test_a_method_whose_server_holds_the_graph_is_not_compared_with_one_by_clien
     split, plan = tiny_case(tiny_stream())
     said = []
     made = run_auto(split, plan, out=tmp_path / "run", protocol=PROTOCOL, say=said.append,
-                    candidates=["popularity", "roland:rounds=1:features=4:hidden=4"])
+                    candidates=["popularity", "roland:rounds=1:hidden=4"])
     found = read_choice(tmp_path / "run")
     assert made.method.name == found["chosen"] == "popularity"
     assert found["why"].endswith("no other candidate is left to compare it with.")
-    assert "roland:rounds=1:features=4:hidden=4: left out, it is scored on other" in said[-1]
+    assert "roland:rounds=1:hidden=4: left out, it is scored on other" in said[-1]
 
 
 def test_what_does_not_fit_into_the_budget_is_left_out_and_said(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ def started(method: DgCoLearn, clients: int, data: EventStream) -> Any:
 
 
 def tgn(kind: type[DgCoLearn] = DgCoLearn, **more: Any) -> Any:
-    return kind(**{"rounds": 2, "features": 5, "hidden": 4, "partition": "hash", "backbone": "tgn",
+    return kind(**{"rounds": 2, "hidden": 4, "partition": "hash", "backbone": "tgn",
                    "precision": "float64", **more})
 
 

@@ -21,7 +21,7 @@ from fedvine.results.cells import cells
 def experiment(data, fields):
     return Experiment.model_validate({
         "data": data, "method": figure.INCREMENTAL | {
-            "rounds": 1, "hidden": 4, "features": 4} | fields,
+            "rounds": 1, "hidden": 4} | fields,
         "stages": 40, "split": {"by": "hash", "k": 3}})
 
 
@@ -85,7 +85,7 @@ def test_costs_are_those_of_rounds_and_an_edge_is_cut_or_not(study, tmp_path, mo
     assert paper["DG-CoLearn"] == ("53.56" if study is scale.table9 else "151.6")
 
 
-FEW = {"rounds": 2, "hidden": 4, "features": 4, "epochs": 1}
+FEW = {"rounds": 2, "hidden": 4, "epochs": 1}
 
 
 @pytest.mark.slow

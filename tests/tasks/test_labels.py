@@ -94,7 +94,7 @@ def test_a_summary_weighs_stages_by_nodes_and_knows_clients():
 @pytest.mark.parametrize("options", [{}, {"backbone": "gcn", "scope": "changed", "layers": 1},
                                      {"partition": "stream"}])
 def test_clients_name_the_classes_that_one_machine_names(options):
-    shared: Any = {"rounds": 3, "features": 6, "hidden": 6, "target": "classes",
+    shared: Any = {"rounds": 3, "hidden": 6, "target": "classes",
                    "precision": "float64", "partition": "colearn", **options}
     one, many = finished(RolandMethod(**shared)), finished(DgCoLearn(**shared))
     for a, b in zip(one.stages, many.stages, strict=True):
