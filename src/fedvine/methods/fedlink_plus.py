@@ -26,13 +26,15 @@ have no noise, so ``share`` must not be rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import model_validator
 
-from fedvine.aggregate.aggregate import NoisySum
-from fedvine.aggregate.noise import from_fixed, spent
+from fedvine.aggregate.aggregate import NoisySum, Part
+from fedvine.aggregate.noise import from_fixed, shortened, spent
+from fedvine.core.clients import Clients
 from fedvine.core.errors import MethodError
 from fedvine.core.expect import Array, Flag
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
@@ -43,14 +45,13 @@ from fedvine.methods._fedlink_plus import edge_columns, newton, samples, travel
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import PARTS, SIDES, Profiles, reasons
 from fedvine.methods._fedlink_plus.newton import Newton, Noisy, factors
-from fedvine.methods._fedlink_plus.samples import SumsMixin
-from fedvine.methods._fedlink_plus.travel import Members, TravelMixin
+from fedvine.methods._fedlink_plus.travel import Members
 from fedvine.tasks.link_prediction import EdgeQueries
 
 KEYS = Array("uint64", (None,), keys="unique")
 
 
-class FedLinkPlus(SumsMixin, TravelMixin, Method):
+class FedLinkPlus(Method):
     """Shared weights for features of counts; rows of users that several clients know travel."""
 
     name: ClassVar[str] = "fedlink_plus"
@@ -161,7 +162,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, Method):
     # -- a stage ---------------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
         # Each client scores the new edges by every kind of answer, then counts them.
-        before = {side: {n: self.members(server, side).reported(n) for n in clients.names}
+        before = {side: {n: travel.members(server, side).reported(n) for n in clients.names}
                   for side in SIDES}
         variants = server.newton.variants(milder=True)
         found = clients.call(
@@ -175,7 +176,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, Method):
             server.chosen.append("all")
         server.newton.begin()
         if self.share == "rows":
-            self.exchange(server, clients, found, before)
+            travel.exchange(self, server, clients, found, before)
         elif self.share == "sums":
             total, came = clients.sum(self.counted, length=self.buckets)
             totals = from_fixed(total)
@@ -223,17 +224,88 @@ class FedLinkPlus(SumsMixin, TravelMixin, Method):
                 "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],
                 "items": client.keys["items"][reported[1]:None if rows else 0]}
 
+    # -- sums over clients -----------------------------------------------------------------------
+    def summed(self, clients: Clients, function: Any, length: int, *same: Any) -> np.ndarray:
+        """Return the sum of the clients' vectors float64 [length], exact in fixed point."""
+        return from_fixed(clients.sum(function, *same, length=length)[0])
+
+    @on_client(combined="sum")
+    def measures(self, client: Client) -> np.ndarray:
+        """Return whether there are measures of the stage, and these by variant, [1 + 4 V]."""
+        return client.measured
+
+    @on_client(combined="sum")
+    def counted(self, client: Client) -> Part:
+        """Return how often the stage meets the items of each hash, [buckets]."""
+        return self.part(samples.by_hash(client, self.buckets), self.clip_counts)
+
+    @on_client
+    def total(self, client: Client, totals: np.ndarray, away: Sequence[str] = ()) -> None:
+        """Enter what the other clients counted of this client's items: all less its own.
+
+        Those of the clients ``away`` did not come, and are not in the totals.
+        """
+        if client.name not in away:
+            own = samples.by_hash(client, self.buckets)
+            totals = totals - (shortened(own, self.clip_counts) if self.noisy() else own)
+        samples.enter_totals(client, np.maximum(totals, 0.0))
+        client.cache.clear()
+
+    @on_client(combined="sum")
+    def derive(self, client: Client, w: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Return this client's sums of the loss and its derivatives at ``w``, in ``units``."""
+        found = newton.derivatives(client.samples, client.weights, w) * factors(units)
+        # Units are those of the sums before; where they were far off the server asks again.
+        return np.clip(found, -samples.MOST, samples.MOST)
+
+    @on_client(combined="sum")
+    def derive_means(self, client: Client, w: np.ndarray) -> Part:
+        """Return this client's mean derivatives of the stage at ``w``; they get noise."""
+        return self.part(newton.means(client.samples[-1], client.weights[-1], w), self.clip)
+
+    def part(self, found: np.ndarray, clip: float) -> Part:
+        """Return a client's part in a sum, with its bound where there is noise."""
+        return Part(found, clip if self.noisy() else None)
+
+    # -- rows that travel ------------------------------------------------------------------------
+    @on_client
+    def lend(self, client: Client, marks: dict[str, Any]) -> dict[str, Any]:
+        """Return what this client counted of users and items that others know, too."""
+        return travel.own_rows(client, marks)
+
+    @on_client
+    def receive(self, client: Client, sent: list[Any]) -> None:
+        """Enter what other clients counted of this client's users and items."""
+        users, items = sent
+        if users is not None:
+            travel.receive_rows(client.counts, users)
+        if items is not None:
+            travel.receive_items(client.counts, items)
+        client.counts.trim(self.capacity)
+        client.cache.clear()
+
+    @on_client
+    def look(self, client: Client, queries: EdgeQueries) -> dict[str, np.ndarray]:
+        """Return local numbers and keys of the queried users without an edge here."""
+        users = travel.unknown(client.counts, queries.src)
+        return {"local": users, "key": client.past.src_ids.keys(users)}
+
+    @on_client
+    def give(self, client: Client, users: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the rows of users who are asked about elsewhere."""
+        return travel.whole_rows(client.counts, users)
+
+    # -- what answers ----------------------------------------------------------------------------
     @property
     def near_by(self) -> tuple[int, int, int]:
         """Return the bounds on neighbours, as features take them."""
         return self.items, self.users, self.near
 
-    # -- what answers ----------------------------------------------------------------------------
     def answer(self, server, clients, at: At):
         w = server.newton.variants(milder=True).get(server.chosen[-1], server.newton.w)
         if self.share != "rows" or len(clients.names) == 1:
             return clients.call(self.predict, w, None)
-        return clients.call(self.predict, w, per_client=self.lend_unknown(server, clients))
+        return clients.call(self.predict, w, per_client=travel.lend_unknown(self, server, clients))
 
     @on_client
     def predict(self, client: Client, w: np.ndarray, lent: dict[str, np.ndarray] | None,

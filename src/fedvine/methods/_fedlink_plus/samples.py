@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedvine.aggregate.aggregate import Part
-from fedvine.aggregate.noise import from_fixed, shortened
-from fedvine.core.clients import Clients
-from fedvine.core.method import Client, on_client
+from fedvine.core.method import Client
 from fedvine.core.refresh import batches
 from fedvine.core.rng import mixed
 from fedvine.data.stream import EventStream
@@ -24,7 +21,7 @@ from fedvine.methods._fedlink_plus import edge_columns
 from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
 from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted
 from fedvine.methods._fedlink_plus.lists import Facts, Scratch
-from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE, derivatives, factors, means
+from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE
 from fedvine.methods._fedlink_plus.travel import lent, receive_items
 from fedvine.tasks import negatives
 from fedvine.tasks.negatives import Candidates
@@ -324,56 +321,3 @@ def _words(kind: str) -> str:
         return f"{kind} alone"
     part = kind.removeprefix("without ")
     return "the whole model" if kind == "all" else f"the model without {WORDS.get(part, part)}"
-
-
-# -- sums over clients: the client functions, and noise --------------------------------------------
-class SumsMixin:
-    """The sums, for a method with the fields named below."""
-
-    if TYPE_CHECKING:
-        buckets: Any
-        clip: Any
-        clip_counts: Any
-        noisy: Any
-
-    def summed(self, clients: Clients, function: Any, length: int, *same: Any) -> np.ndarray:
-        """Return the sum of the clients' vectors float64 [length], exact in fixed point."""
-        return from_fixed(clients.sum(function, *same, length=length)[0])
-
-    @on_client(combined="sum")
-    def measures(self, client: Client) -> np.ndarray:
-        """Return whether there are measures of the stage, and these by variant, [1 + 4 V]."""
-        return client.measured
-
-    @on_client(combined="sum")
-    def counted(self, client: Client) -> Part:
-        """Return how often the stage meets the items of each hash, [buckets]."""
-        return self.part(by_hash(client, self.buckets), self.clip_counts)
-
-    @on_client
-    def total(self, client: Client, totals: np.ndarray, away: Sequence[str] = ()) -> None:
-        """Enter what the other clients counted of this client's items: all less its own.
-
-        Those of the clients ``away`` did not come, and are not in the totals.
-        """
-        if client.name not in away:
-            own = by_hash(client, self.buckets)
-            totals = totals - (shortened(own, self.clip_counts) if self.noisy() else own)
-        enter_totals(client, np.maximum(totals, 0.0))
-        client.cache.clear()
-
-    @on_client(combined="sum")
-    def derive(self, client: Client, w: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """Return this client's sums of the loss and its derivatives at ``w``, in ``units``."""
-        found = derivatives(client.samples, client.weights, w) * factors(units)
-        # Units are those of the sums before; where they were far off the server asks again.
-        return np.clip(found, -MOST, MOST)
-
-    @on_client(combined="sum")
-    def derive_means(self, client: Client, w: np.ndarray) -> Part:
-        """Return this client's mean derivatives of the stage at ``w``; they get noise."""
-        return self.part(means(client.samples[-1], client.weights[-1], w), self.clip)
-
-    def part(self, found: np.ndarray, clip: float) -> Part:
-        """Return a client's part in a sum, with its bound where there is noise."""
-        return Part(found, clip if self.noisy() else None)

@@ -13,7 +13,7 @@ turned round. A time without a count is 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -21,11 +21,10 @@ from numba import njit
 from fedvine.core.clients import Clients
 from fedvine.core.expect import Array
 from fedvine.core.lookup import find
-from fedvine.core.method import Client, Server, on_client
+from fedvine.core.method import Client, Server
 from fedvine.methods._fedlink.edges import edges
 from fedvine.methods._fedlink_plus.counts import BACK, DECAYS, HERE, POWERS, Counts, Pairs, meet
 from fedvine.methods._fedlink_plus.features import SIDES, Lent
-from fedvine.tasks.link_prediction import EdgeQueries
 
 Rows = dict[str, np.ndarray]
 
@@ -323,121 +322,91 @@ def places(asked: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return np.where(at >= 0, order[at], -1) if len(order) else at
 
 
-# -- the calls -------------------------------------------------------------------------------------
-class TravelMixin:
-    """The exchange of rows, for a method whose clients have ``counts``, ``keys`` and ``shared``."""
+# -- the exchange ----------------------------------------------------------------------------------
+def members(server: Server, side: str) -> Members:
+    """Return who knows which user or item; nodes of one kind are listed once, as items."""
+    return server.items if server.one_kind else getattr(server, side)
 
-    if TYPE_CHECKING:
-        capacity: Any
 
-    def members(self, server: Server, side: str) -> Members:
-        """Return who knows which user or item; nodes of one kind are listed once, as items."""
-        return server.items if server.one_kind else getattr(server, side)
-
-    def exchange(self, server: Server, clients: Clients, found: Any,
-                 before: dict[str, dict[str, int]]) -> None:
-        """Let clients that know the same user or item exchange what they counted."""
-        server.one_kind = all(reply["one_kind"] for reply in found)
-        for name, reply in found.items():
-            for side in SIDES:
-                if len(reply[side]):
-                    getattr(server, side).add(name, reply[side])
-        if server.one_kind:
-            before = dict.fromkeys(SIDES, before["items"])
-        none, marks = np.empty(0, np.int32), {
-            side: self.members(server, side).newly_shared(before[side], found.names)
-            for side in SIDES}
-        message = {n: {side: {mark: marks[side].get(n, {}).get(mark, none) for mark in (
-            "shared", "whole")} for side in SIDES} for n in clients.names}
-        if any(len(members.names) > 1 for members in (server.users, server.items)):
-            rows = clients.call(self.lend, per_client=message, expect=lambda n: {
-                "users": {part: expected_rows(self.members(server, "users").reported(n),
-                                                server.one_kind, part)
-                          for part in ("step", "whole")},
-                "items": {part: expected_counts(server.items.reported(n), part)
-                          for part in ("step", "whole")}})
-            sent = {side: give(self.members(server, side), before[side],
-                               {n: reply[side] for n, reply in rows.items()})
-                    for side, give in zip(SIDES, (deliver, totals),
-                                          strict=True)}
-            to = {n: [sent["users"].get(n), sent["items"].get(n)]
-                  for n in clients.names if any(n in sent[side] for side in SIDES)}
-            if to:
-                clients.call(self.receive, per_client=to)
-
-    @on_client
-    def lend(self, client: Client, marks: dict[str, Any]) -> dict[str, Any]:
-        """Return what this client counted of users and items that others know, too."""
-        counts = client.counts
+def exchange(method: Any, server: Server, clients: Clients, found: Any,
+             before: dict[str, dict[str, int]]) -> None:
+    """Let clients that know the same user or item exchange what they counted."""
+    server.one_kind = all(reply["one_kind"] for reply in found)
+    for name, reply in found.items():
         for side in SIDES:
-            shared = np.zeros(len(client.keys[side]), bool)
-            shared[:len(client.shared[side])] = client.shared[side]
-            shared[marks[side]["shared"]] = True
-            client.shared[side] = shared
-        src, dst = edges(client.stage)
-        t = np.asarray(client.stage.t, float)
-        t = t if client.stage.deleted is None else t[~client.stage.deleted]
-        step, whole = counted_items(counts, dst, client.shared["items"],
-                                               marks["items"]["whole"])
-        return {"users": {
-            "step": rows_of_stage(counts, client.keys["items"], src, dst, t,
-                                             client.shared["users"]),
-            "whole": whole_rows(counts, marks["users"]["whole"])},
-            "items": {"step": step, "whole": whole}}
+            if len(reply[side]):
+                getattr(server, side).add(name, reply[side])
+    if server.one_kind:
+        before = dict.fromkeys(SIDES, before["items"])
+    none, marks = np.empty(0, np.int32), {
+        side: members(server, side).newly_shared(before[side], found.names) for side in SIDES}
+    message = {n: {side: {mark: marks[side].get(n, {}).get(mark, none) for mark in (
+        "shared", "whole")} for side in SIDES} for n in clients.names}
+    if any(len(known.names) > 1 for known in (server.users, server.items)):
+        rows = clients.call(method.lend, per_client=message, expect=lambda n: {
+            "users": {part: expected_rows(members(server, "users").reported(n),
+                                            server.one_kind, part)
+                      for part in ("step", "whole")},
+            "items": {part: expected_counts(server.items.reported(n), part)
+                      for part in ("step", "whole")}})
+        sent = {side: give(members(server, side), before[side],
+                           {n: reply[side] for n, reply in rows.items()})
+                for side, give in zip(SIDES, (deliver, totals), strict=True)}
+        to = {n: [sent["users"].get(n), sent["items"].get(n)]
+              for n in clients.names if any(n in sent[side] for side in SIDES)}
+        if to:
+            clients.call(method.receive, per_client=to)
 
-    @on_client
-    def receive(self, client: Client, sent: list[Any]) -> None:
-        """Enter what other clients counted of this client's users and items."""
-        users, items = sent
-        if users is not None:
-            receive_rows(client.counts, users)
-        if items is not None:
-            receive_items(client.counts, items)
-        client.counts.trim(self.capacity)
-        client.cache.clear()
 
-    def lend_unknown(self, server: Server, clients: Clients) -> dict[str, Any]:
-        """Return by client the rows of users who are asked about and have no edge there."""
-        members = self.members(server, "users")
-        asked = clients.call(self.look, expect={"local": Array("int64", ("n",), low=0),
-                                                "key": Array("uint64", ("n",))})
-        wanted: dict[str, list[np.ndarray]] = {}
-        for reply in asked:
-            for k, local in zip(*members.find(reply["key"])[1:], strict=True):
-                wanted.setdefault(members.names[k], []).append(local)
-        wanted = {n: [np.unique(several).astype(np.int32)] for n, several in wanted.items()
-                  if n in clients.names}
-        empty: dict[str, Any] = dict.fromkeys(asked.names)
-        if not wanted:
-            return empty
-        with clients.unasked():
-            given = clients.call(self.give, expect=lambda n: expected_rows(
-                members.reported(n), server.one_kind),
-                                 per_client={n: several[0] for n, several in wanted.items()})
-        lent = {of: rows for of, rows in given.items() if len(rows["local"])}
-        if not lent:
-            return empty
-        keys = np.concatenate([members.keys[of][rows["local"]] for of, rows in lent.items()])
-        lender = np.repeat(np.arange(len(lent)), [len(rows["local"]) for rows in lent.values()])
-        number = {of: k for k, of in enumerate(lent)}
-        every = {key: np.concatenate([rows[key] for rows in lent.values()])
-                 for key in next(iter(lent.values()))}
-        for name, reply in asked.items():
-            others = lender != number.get(name, -1)
-            if others.any():
-                place = places(reply["key"], keys)
-                kept = others & (place >= 0)
-                empty[name] = {key: value[kept] for key, value in every.items()} | {
-                    "local": reply["local"][place[kept]]}
+def own_rows(client: Client, marks: dict[str, Any]) -> dict[str, Any]:
+    """Return what this client counted of users and items that others know, too."""
+    counts = client.counts
+    for side in SIDES:
+        shared = np.zeros(len(client.keys[side]), bool)
+        shared[:len(client.shared[side])] = client.shared[side]
+        shared[marks[side]["shared"]] = True
+        client.shared[side] = shared
+    src, dst = edges(client.stage)
+    t = np.asarray(client.stage.t, float)
+    t = t if client.stage.deleted is None else t[~client.stage.deleted]
+    step, whole = counted_items(counts, dst, client.shared["items"], marks["items"]["whole"])
+    return {"users": {
+        "step": rows_of_stage(counts, client.keys["items"], src, dst, t, client.shared["users"]),
+        "whole": whole_rows(counts, marks["users"]["whole"])},
+        "items": {"step": step, "whole": whole}}
+
+
+def lend_unknown(method: Any, server: Server, clients: Clients) -> dict[str, Any]:
+    """Return by client the rows of users who are asked about and have no edge there."""
+    known = members(server, "users")
+    asked = clients.call(method.look, expect={"local": Array("int64", ("n",), low=0),
+                                            "key": Array("uint64", ("n",))})
+    wanted: dict[str, list[np.ndarray]] = {}
+    for reply in asked:
+        for k, local in zip(*known.find(reply["key"])[1:], strict=True):
+            wanted.setdefault(known.names[k], []).append(local)
+    wanted = {n: [np.unique(several).astype(np.int32)] for n, several in wanted.items()
+              if n in clients.names}
+    empty: dict[str, Any] = dict.fromkeys(asked.names)
+    if not wanted:
         return empty
-
-    @on_client
-    def look(self, client: Client, queries: EdgeQueries) -> dict[str, np.ndarray]:
-        """Return local numbers and keys of the queried users without an edge here."""
-        users = unknown(client.counts, queries.src)
-        return {"local": users, "key": client.past.src_ids.keys(users)}
-
-    @on_client
-    def give(self, client: Client, users: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the rows of users who are asked about elsewhere."""
-        return whole_rows(client.counts, users)
+    with clients.unasked():
+        given = clients.call(method.give, expect=lambda n: expected_rows(
+            known.reported(n), server.one_kind),
+                             per_client={n: several[0] for n, several in wanted.items()})
+    lent = {of: rows for of, rows in given.items() if len(rows["local"])}
+    if not lent:
+        return empty
+    keys = np.concatenate([known.keys[of][rows["local"]] for of, rows in lent.items()])
+    lender = np.repeat(np.arange(len(lent)), [len(rows["local"]) for rows in lent.values()])
+    number = {of: k for k, of in enumerate(lent)}
+    every = {key: np.concatenate([rows[key] for rows in lent.values()])
+             for key in next(iter(lent.values()))}
+    for name, reply in asked.items():
+        others = lender != number.get(name, -1)
+        if others.any():
+            place = places(reply["key"], keys)
+            kept = others & (place >= 0)
+            empty[name] = {key: value[kept] for key, value in every.items()} | {
+                "local": reply["local"][place[kept]]}
+    return empty
