@@ -61,8 +61,8 @@ SCHOOL = 'data = "sociopatterns"\nstages = 25000\n'
 CORA = 'data = "cora"\n'
 SERVED = 'stages = "90d"\ndeadline = 600.0\nsilence = 300.0\n'
 WHOLE = "data = {source = 'all.csv', src = 'tailnum', dst = 'dest', time = 'time_hour'}\n"
-GROWING = ("stages = '60d'\nsplit = {by = 'origin'}\n"
-           "data = {source = 'grown.csv', src = 'tailnum', dst = 'dest', time = 'time_hour'}\n")
+GROWING = ("stages = '60d'\ndata = {source = 'grown.csv', src = 'tailnum', dst = 'dest', "
+           "time = 'time_hour', client = 'origin'}\n")
 SECURE, MEDIAN = {"secure": True}, {"rule": "median"}
 
 

@@ -286,8 +286,8 @@ def test_messages_and_sums_that_did_not_change_do_not_travel_again():
     """With one layer, whose messages are features: rounds have what the first one got."""
     data, bytes_ = stream(5, 200, 300, True, False), []
     for rounds in (1, 4):
-        made: Any = run(DgCoLearn(rounds=rounds, hidden=4, layers=1, scope="changed",
-                                  window="all"),
+        made: Any = run(with_constants(DgCoLearn, features=4)(
+            rounds=rounds, hidden=4, layers=1, scope="changed", window="all"),
                         data.split("hash", k=3), data.by_count(50), protocol=PROTOCOL).finish()
         assert [f["passes"] for f in made.server.graph.history] == [rounds + 1] * 5 + [0]
         bytes_.append([f["bytes"] for f in made.server.graph.history])
@@ -296,7 +296,7 @@ def test_messages_and_sums_that_did_not_change_do_not_travel_again():
     assert 0 < newest["bytes"] < newest["bytes_full"]
 
 
-@pytest.mark.parametrize("options", [{}, {"scope": "changed", "noise": 1.0}, {
+@pytest.mark.parametrize("options", [{}, {"scope": "changed", "aggregate": {"blur": 1.0}}, {
     "scope": "changed", "backbone": "evolvegcn-h"}, {"scope": "changed", "backbone": "tgn"}])
 def test_bounds_where_all_rows_are_computed_are_refused(options):
     with pytest.raises(ValueError, match="neighbours and stale are for scope=changed"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toys import with_constants
+from toys import changed, with_constants
 
 from fedvine import testing
 from fedvine.core.errors import FedvineError
@@ -418,7 +418,7 @@ def test_nodes_keep_their_clients_and_states_when_there_are_new_users(options, o
         stream = EventStream(stream.src, stream.dst + np.int32(stream.num_src), stream.t, ids,
                              codes=stream.codes, categories=stream.categories)
     assert stream.bipartite != one_kind
-    method = DgCoLearn.tiny().model_copy(update=options)
+    method = changed(DgCoLearn.tiny(), **options)
     assert growth_check.check(method, stream) is None
 
 

@@ -73,7 +73,7 @@ def test_lists_are_those_of_the_events_one_by_one(stages, window, most):
         events = EventStream(a, b, t, Ids.of(list("abcdef")),
                              deleted=np.array([e[3] for e in stage], bool))
         snapshot.advance(events)
-        lists.advance(events, among(snapshot.graph))
+        lists.advance(events, among(snapshot.graph), among(snapshot.graph), 6)
         for u, v, when, removes in stage:
             edge, order = (min(u, v), max(u, v)), order + 1
             if removes:

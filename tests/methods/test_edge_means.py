@@ -132,16 +132,16 @@ def test_clients_of_dgcolearn_have_the_means_of_the_graph_that_messages_go_over(
     stream = with_columns(plain_stream())
     method = DgCoLearn(**DgCoLearn.tiny().model_dump() | options)
     done, plain = made(method, stream), made(method, plain_stream())
-    server, world, seen = done.server, done.ready.world, 0
+    server, world, seen, drawn = done.server, done.ready.world, 0, DgCoLearn.features - 2
     for k, name in enumerate(world.clients):
         x, bare = (d.clients.workers[name].client.part.x for d in (done, plain))
-        assert torch.equal(x[:, :2], bare[:, :2]) and torch.equal(x[:, -2:], bare[:, -2:])
+        assert torch.equal(x[:, :drawn], bare[:, :drawn]) and torch.equal(x[:, -2:], bare[:, -2:])
         own = np.flatnonzero(server.placement.owner == k)
         for node in own[:3]:
             at = server.placement.place[node]
             found = np.concatenate([slow(stream, world, "users", node),
                                     slow(stream, world, "items", node - stream.num_src)])
-            assert np.allclose(x[at, 2:-2], found, atol=1e-5) and found.any()
+            assert np.allclose(x[at, drawn:-2], found, atol=1e-5) and found.any()
             seen += 1
     assert seen >= 6 and done.scores != plain.scores
 
@@ -248,5 +248,5 @@ def test_dgcolearn_has_features_beside_its_own_columns():
     done, plain = (started(DgCoLearn.tiny(), s).finish() for s in (stream, plain_stream()))
     x, bare = (next(iter(d.clients.workers.values())).client.part.x for d in (done, plain))
     assert x.shape[1] - bare.shape[1] == (2 * 2 + 32 + 1) + (2 * 2 + 1)
-    assert torch.equal(x[:, :2], bare[:, :2]) and torch.equal(x[:, -2:], bare[:, -2:])
+    assert torch.equal(x[:, :drawn], bare[:, :drawn]) and torch.equal(x[:, -2:], bare[:, -2:])
     assert x[:, 2:-2].any(1).any() and done.scores != plain.scores

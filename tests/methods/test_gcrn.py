@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from toys import with_constants
 
 from fedvine.core.method import on_client
 from fedvine.core.rng import rng, torch_rng
@@ -202,8 +203,8 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
             if client.asked is None:
                 seen.append([len(client.net.past), len(client.part.seen)])
 
-    method: Any = Watched(rounds=1, hidden=4, backbone="evolvegcn-h",
-                          partition="hash", precision="float64")
+    method: Any = with_constants(Watched, features=5)(
+        rounds=1, hidden=4, backbone="evolvegcn-h", partition="hash", precision="float64")
     done = evolved(method, 2, every=11)
     assert seen[::2] == seen[1::2] == [[min(t, HISTORY - 1), min(t + 1, HISTORY - 1)]
                                        for t in range(len(seen) // 2)] and len(seen) > 12

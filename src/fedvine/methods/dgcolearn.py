@@ -128,8 +128,8 @@ class DgCoLearn(ClientFunctions, Method):
     @model_validator(mode="after")
     def _bounds_need_the_changed_set(self) -> Self:
         if (self.neighbours or self.stale) and not (
-                self.scope == "changed" and self.together and not self.aggregate.blur
-                and self.aggregate.min_group == 1 and self.backbone not in (
+                self.scope == "changed" and self.together and not self.sums.blur
+                and self.sums.min_group == 1 and self.backbone not in (
                     "evolvegcn-h", "dygformer", "tgn")):
             raise ValueError("neighbours and stale are for scope=changed with exchange=layerwise "
                              "and schedule=together, without blur, min_group, evolvegcn-h or tgn; "
@@ -138,18 +138,12 @@ class DgCoLearn(ClientFunctions, Method):
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
-        sums, corrected = self.aggregate, self.exchange in FEATURES
+        sums, corrected = self.sums, self.exchange in FEATURES
         withheld = sums.min_group > 1
-        if not self.placement.apart and sums != NeighbourSums():
-            raise ValueError("one machine has all nodes, so nothing is averaged, withheld or "
-                             "blurred; leave out aggregate")
-        if self.exchange == "none" and (withheld or sums.blur):
-            raise ValueError("with exchange=none there are no sums that min_group could withhold "
-                             "or blur; leave them out")
         if self.exchange == "none" and self.schedule not in ("together", "before"):
             raise ValueError("with exchange=none there is nothing to exchange at any time; leave "
                              "out schedule")
-        if sums.by != "mean" and self.together:
+        if self.aggregate.by != "mean" and self.together:
             raise ValueError("clients return parts of one machine's gradients, which are added and "
                              "not averaged; with aggregate.rule set schedule = \"before\"")
         usual = type(self).model_fields["temporal"].default
@@ -181,6 +175,11 @@ class DgCoLearn(ClientFunctions, Method):
     def together(self) -> bool:
         """Return whether all clients make one machine's steps together."""
         return self.schedule == "together" and self.exchange == "layerwise"
+
+    @property
+    def sums(self) -> NeighbourSums:
+        """Return what guards sums over neighbours; nothing in methods that have none."""
+        return self.aggregate if isinstance(self.aggregate, NeighbourSums) else NeighbourSums()
 
     @classmethod
     def tiny(cls) -> Self:
@@ -214,9 +213,9 @@ class DgCoLearn(ClientFunctions, Method):
     def empty_graph(self) -> ChangedGraph:
         """Return a graph that messages go over, without nodes."""
         turns = self.stale if self.scope == "changed" else 1
-        return ChangedGraph(self.layers, self.read_at_most, turns, group=self.aggregate.min_group,
+        return ChangedGraph(self.layers, self.read_at_most, turns, group=self.sums.min_group,
                             apart=self.exchange != "layerwise",
-                            holds=not self.aggregate.blur)
+                            holds=not self.sums.blur)
 
     def net(self, world: World) -> Network:
         """Return the model that all share, with its first weights."""

@@ -63,7 +63,7 @@ class DgCoLearnPlus(DgCoLearn):
 
     @classmethod
     def tiny(cls):
-        return cls(rounds=2, features=4, hidden=4, sampled=20, negatives=3, stages=2, capacity=400)
+        return cls(rounds=2, hidden=4, sampled=20, negatives=3, stages=2, capacity=400)
 
     def start(self, world: World) -> Server:
         server = super().start(world)

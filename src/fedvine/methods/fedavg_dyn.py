@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from fedvine.aggregate.means import Mean
 from fedvine.core.method import Field
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.nn.backbones import Backbone
@@ -21,6 +22,7 @@ class FedAvgDyn(DgCoLearn):
     edge_columns: ClassVar[bool] = False    # means are over edges between clients, too
     edge_means: ClassVar[bool] = False
 
+    aggregate: Mean = Mean()    # type: ignore[assignment]
     backbone: Backbone = Field(
         default="evolvegcn-o", description="the local model: EvolveGCN as in Appendix E.5, or one "
         "of dgcolearn's")

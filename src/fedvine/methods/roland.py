@@ -28,6 +28,7 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from fedvine.aggregate.means import Means
 from fedvine.core import tree
 from fedvine.core.method import At, Field, Server, World
 from fedvine.methods._dgcolearn.placement import Placement
@@ -39,8 +40,6 @@ from fedvine.nn.roland import Roland as Layers
 class OneMachine(Placement):
     """A placement of all nodes at the first client; parts are those of the compared methods."""
 
-    apart: ClassVar[bool] = False
-
     def clients_of(self, part: np.ndarray) -> np.ndarray:
         return np.where(part >= 0, 0, -1).astype(np.int32)
 
@@ -51,6 +50,7 @@ class Roland(DgCoLearn):
     name: ClassVar[str] = "roland"
     placement: ClassVar[type[Placement]] = OneMachine
 
+    aggregate: Means = Means()  # type: ignore[assignment]
     meta: float = Field(default=1.0, gt=0, le=1, description="weight of the newest model in the "
                         "model that a snapshot begins with, alpha; 1: the newest one itself")
     norm: bool = Field(default=False, description="batch norm in every layer; with the backbones "

@@ -266,7 +266,7 @@ def cut_anew(cell: Job) -> dict[str, float]:
             began = time.perf_counter()
             nodes, graph = known_graph(server.snapshot.known, server.snapshot.edges)
             part = first_cut(method.partition, graph, classes_of(server.stage, server.past)[nodes],
-                             K, world.seed, **server.placement.options)
+                             K, world.seed)
             seconds += time.perf_counter() - began
             cuts.append(_graph.quality(*graph, part, K)["cut"])
     return {"seconds": seconds, "cut": float(np.mean(cuts))}

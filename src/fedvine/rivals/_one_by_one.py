@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
+from fedvine.aggregate.means import Means
 from fedvine.core.method import At, Client, Field, on_client
 from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.methods.dgcolearn import DgCoLearn
@@ -24,6 +25,7 @@ class OneByOne(DgCoLearn):
 
     placement: ClassVar[type[Placement]] = OneMachine
 
+    aggregate: Means = Means()  # type: ignore[assignment]
     target: Literal["classes"] = Field(  # type: ignore[assignment]
         default="classes", description="what is predicted: nodes' classes")
     backbone: Literal["sage", "gcn"] = Field(  # type: ignore[assignment]

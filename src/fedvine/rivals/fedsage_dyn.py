@@ -92,7 +92,7 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):  # type: ignore[misc] # its show
 
     @classmethod
     def tiny(cls) -> Self:
-        return cls(rounds=2, features=4, hidden=4, neighbours=2, alone=2, jointly=2)
+        return cls(rounds=2, hidden=4, neighbours=2, alone=2, jointly=2)
 
     def setup(self, client: Client) -> None:
         super().setup(client)

@@ -42,7 +42,7 @@ class Pass:
     ``given`` are by client what the next call takes; ``present`` the clients that take part.
 
     Args:
-        method: gives ``precision``, ``aggregate`` and the width ``hidden`` of rows.
+        method: gives ``precision``, ``sums`` and the width ``hidden`` of rows.
         server: with the newest graph, to which facts are added.
         clients: of the run.
         steps: the layers, first layer first.
@@ -223,7 +223,7 @@ def noisy(method: Any, server: Server, sent: np.ndarray, sums: list[torch.Tensor
     Its scale is ``aggregate.blur`` times the root mean square of the numbers that clients ``sent``.
     Clients know the run's seed, so it follows from a secret of the server.
     """
-    blur = method.aggregate.blur
+    blur = method.sums.blur
     scale = blur * float(np.sqrt((sent ** 2).mean())) if blur and sent.size else 0.0
     if not scale:
         return sums

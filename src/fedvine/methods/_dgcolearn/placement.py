@@ -6,7 +6,7 @@ ones are placed beside their neighbours, in time that follows these, and old one
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,8 +41,6 @@ class Placement:
     - ``history``: facts of each snapshot's partition
     """
 
-    #: Whether nodes are at several clients.
-    apart: ClassVar[bool] = True
     saved = ("part", "owner", "place", "sizes", "cut", "ends", "inside", "nodes", "history")
 
     def __init__(self, world: World, partition: Partition) -> None:
