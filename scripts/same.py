@@ -210,8 +210,10 @@ class Version:
     def _served(self, folder: Path) -> None:
         _tables(folder)
         self.call(folder, "kit", "local", "kits", "--clients", ",".join(SITES))
+        asks = "any-method" in (self.code / "src/fedvine/cli/site.py").read_text()
         joined = [self.start(folder, f"{site}.log", "join", f"kits/{site}", "--data", f"{site}.csv",
-                             "--src", "tailnum", "--dst", "dest", "--time", "time_hour")
+                             "--src", "tailnum", "--dst", "dest", "--time", "time_hour",
+                             *(["--any-method"] if asks else []))
                   for site in SITES]
         try:
             self.call(folder, "serve", "experiment.toml", "--kit", "kits", "--clients",

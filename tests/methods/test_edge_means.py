@@ -248,5 +248,6 @@ def test_dgcolearn_has_features_beside_its_own_columns():
     done, plain = (started(DgCoLearn.tiny(), s).finish() for s in (stream, plain_stream()))
     x, bare = (next(iter(d.clients.workers.values())).client.part.x for d in (done, plain))
     assert x.shape[1] - bare.shape[1] == (2 * 2 + 32 + 1) + (2 * 2 + 1)
+    drawn = DgCoLearn.features - 2
     assert torch.equal(x[:, :drawn], bare[:, :drawn]) and torch.equal(x[:, -2:], bare[:, -2:])
-    assert x[:, 2:-2].any(1).any() and done.scores != plain.scores
+    assert x[:, drawn:-2].any(1).any() and done.scores != plain.scores
