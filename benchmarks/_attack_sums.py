@@ -155,7 +155,8 @@ def attack(theft: Theft) -> None:
 
 def noise(theft: Theft, method: dict[str, Any]) -> None:
     """Take one noisy sum from another: of two runs of a seed (D3), of other participants (D4)."""
-    method = {**method, "clip": CLIP, "noise": NOISE}
+    method = {**method, "aggregate": {
+        **method.get("aggregate", {}), "clip": CLIP, "noise": NOISE}}
     found = []
     for number in ("first", "second"):
         one = Sum(theft, method, number)

@@ -59,7 +59,7 @@ def noting(folder: Path) -> str:
     code = folder / "code"
     shutil.copytree(Path(package.__file__).parent, code / "fedvine",
                     ignore=shutil.ignore_patterns("__pycache__"))
-    with open(code / "fedvine" / "privacy" / "secure_aggregation.py", "a") as file:
+    with open(code / "fedvine" / "aggregate" / "bonawitz.py", "a") as file:
         file.write("\n\nfrom benchmarks._witness import witnessed\n"
                    "Party, open_sum = witnessed(Party, open_sum)\n")
     return os.pathsep.join([str(code), str(Path(__file__).parents[1])])

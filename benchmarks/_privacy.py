@@ -30,7 +30,7 @@ COMMON: dict[str, Any] = {"data": "flights", "split": {"by": "origin"}, "stages"
 ROWS: dict[tuple[str, str], dict[str, Any]] = {
     ("local: nothing is shared", "-"): {"name": "local"},
     ("no clip, model alone shared", "0"): SHARED,
-    **{(f"{clip}", f"{noise:g}"): {**SHARED, "clip": clip, "noise": noise}
+    **{(f"{clip}", f"{noise:g}"): {**SHARED, "aggregate": {"clip": clip, "noise": noise}}
        for clip in CLIPS for noise in (0.0, *NOISES)}}
 
 

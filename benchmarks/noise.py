@@ -39,7 +39,7 @@ def measure() -> Iterator[dict[str, Any]]:
         floor = time.process_time() - began
         yield {"name": f"a million samples, sigma = {sigma:,}", "ours": ours, "other": other,
                "ratio": ours / other, "floor": floor}
-    method = FedLinkPrivate.tiny().model_copy(update={"clip": 0.5, "noise": 2.0, "rounds": 1})
+    method = FedLinkPrivate.tiny().model_copy(update={"rounds": 1})
     sums = [opened(method) for _ in range(2 * DRAWS)]
     apart = np.stack([a - b for a, b in zip(sums[::2], sums[1::2], strict=True)])
     theory = 2.0 * 0.5 * math.sqrt(2)       # each sum has noise of deviation z S
@@ -65,10 +65,10 @@ def opened(method: FedLinkPrivate) -> np.ndarray:
             return found
 
     class Method(FedLinkPrivate):
-        aggregate: Watched = Watched()
+        aggregate: Watched = Watched(clip=0.5, noise=2.0)  # type: ignore[assignment]
 
     parts, plan = testing.tiny_case()
-    run(Method(**method.model_dump()), parts, plan.cut(1), seed=0).finish()
+    run(Method(**method.model_dump(exclude={"aggregate"})), parts, plan.cut(1), seed=0).finish()
     return seen[0]
 
 

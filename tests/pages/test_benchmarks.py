@@ -10,15 +10,23 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import _gpu, living
+from benchmarks import _gpu, _kill9_secure, _privacy, living
 from benchmarks.__main__ import COMMANDS
 
 from fedvine.core import device
+from fedvine.experiments.experiment import Experiment
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_its_file(command):
     assert importlib.util.find_spec(f"benchmarks.{COMMANDS[command]}")
+
+
+def test_what_they_name_is_there(tmp_path):
+    """Files that are written to in a copy of the package, and settings of methods."""
+    assert _kill9_secure.noting(tmp_path)
+    for method in _privacy.ROWS.values():
+        Experiment.model_validate({**_privacy.COMMON, "method": method})
 
 
 def test_a_score_that_differs_or_is_missing_is_an_error(tmp_path):
