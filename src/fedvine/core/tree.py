@@ -75,7 +75,7 @@ def change(model: torch.nn.Module, since: dict[str, torch.Tensor]) -> dict[str, 
 
 def flattened(named: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return all values of named tensors in one axis, by name."""
-    return torch.cat([named[name].reshape(-1) for name in sorted(named)])
+    return torch.cat([torch.empty(0), *(named[name].reshape(-1) for name in sorted(named))])
 
 
 def unflattened(flat: torch.Tensor, like: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -105,7 +105,7 @@ class FedAvg(OnDevice, Method):
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Compute the loss over the task's labelled nodes (Eq. 5), a scalar; None without any."""
         graph, nodes, y = self.labelled(client)
-        return self.cost(client.model(graph, draw)[nodes], y) if len(y) else None
+        return self.cost(client.model(graph, draw)[nodes], y) if len(y) else None       # (5)
 
     def cost(self, scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Compute the criterion of scores [B, C] for the classes ``y`` int64 [B], a scalar."""

@@ -122,9 +122,9 @@ class FedLink(OnDevice, Method):
     def setup(self, client: Client) -> None:
         client.model = self.net(client.world)
         weights = client.model.to(self.where).parameters()
-        client.optimizer = (torch.optim.Adam(weights, lr=self.learning_rate, fused=True)
+        client.optimizer = (torch.optim.Adam([{"params": weights}], lr=self.learning_rate, fused=True)
                             if self.optimizer == "adam" else
-                            torch.optim.SGD(weights, lr=self.learning_rate))
+                            torch.optim.SGD([{"params": weights}], lr=self.learning_rate))
         client.kept = EdgeBuffers(SMALLEST if self.capacity == "auto" else self.capacity,
                                   self.buffers)
         if self.capacity == "auto":

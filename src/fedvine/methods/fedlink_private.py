@@ -3,7 +3,7 @@
 What FedLink's server learns from a client is which rows it touches, and how it changes them. Here
 
 - clients find the union of the rows that their buffers hold by secure sums over prefixes of
-  hashed ids (:mod:`fedvine.aggregate.secure`): the server learns the union, not who holds what
+  hashed ids (:mod:`fedvine.aggregate.union`): the server learns the union, not who holds what
 - every client downloads the whole union and uploads a masked vector over all of it: the server
   learns the sum (Bonawitz et al. 2017)
 - with ``aggregate.clip`` a client's whole upload is scaled to an L2 norm of at most S; with

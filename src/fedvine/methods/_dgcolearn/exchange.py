@@ -300,7 +300,7 @@ def corrections(method: Any, client: Client, found: tuple[Any, ...]) -> list[tor
     own = torch.zeros_like(x).index_add(0, places, rows[:, :F])
     if exchange == "two-hop-exact":                 # A_s C X + C (A_s X + C X), of all own nodes
         second = (own + part.add_neighbours(own)).index_add(0, places, rows[:, F:] + again)
-        return [own @ P, second @ P]                                                    # (5)
+        return [own @ P, second @ P]            # (5), (6) with the term that (6) leaves out
     sums = rows[:, :F] @ P
     second = rows[:, F:] + sums + (count[:, None] * x[places] + again) @ P
     return [own @ P, x.new_zeros(n, method.hidden).index_add(0, places, second)]    # (5), (6)

@@ -5,8 +5,8 @@ Nothing here needs torch, so that rivals without a model do not either.
 With ``capacity = "auto"`` a client finds the number of edges from its own new ones: they are
 predicted from the last w known ones by a walk of three steps, user - item - user - item (Cooper et
 al. 2014), which is two layers of means without anything trained. Some w predicts best: fewer edges
-are noisy, more contain interests that have changed. The theory of buffers has the same optimum
-(docs/reference-fedlink.md).
+are noisy, more contain interests that have changed. Eq. (2)
+of the paper has no such optimum, as it leaves out noise; so the number is measured.
 
 The network that is trained remembers older edges in its rows, and learns more about rare users than
 a walk does. So edges are dropped only where they are measured to do harm, by a walk that is better
