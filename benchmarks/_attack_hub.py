@@ -145,8 +145,9 @@ class Theft:
                 "wants fedlink, whose rows travel one by one": {"name": "fedlink"},
                 "wants uploads without masks (secure = false)": {
                     **self.method, "aggregate": {"secure": False}},
-                "wants noise below the least": {"name": "fedlink_plus", "share": "sums", "clip": 1.0,
-                                                "aggregate": {"noise": 0.5}},
+                "wants noise below the least": {
+                    "name": "fedlink_plus", "share": "sums", "clip": 1.0,
+                    "aggregate": {"noise": 0.5}},
                 "wants rows of fedlink_plus": {"name": "fedlink_plus", "share": "rows"},
                 "wants a method that shares nothing to share": {
                     "name": "local", "share": ["model", "users", "items"]}}.items():

@@ -121,10 +121,10 @@ class FedLink(OnDevice, Method):
 
     def setup(self, client: Client) -> None:
         client.model = self.net(client.world)
-        weights = client.model.to(self.where).parameters()
-        client.optimizer = (torch.optim.Adam([{"params": weights}], lr=self.learning_rate, fused=True)
+        weights = [{"params": client.model.to(self.where).parameters()}]    # there may be none
+        client.optimizer = (torch.optim.Adam(weights, lr=self.learning_rate, fused=True)
                             if self.optimizer == "adam" else
-                            torch.optim.SGD([{"params": weights}], lr=self.learning_rate))
+                            torch.optim.SGD(weights, lr=self.learning_rate))
         client.kept = EdgeBuffers(SMALLEST if self.capacity == "auto" else self.capacity,
                                   self.buffers)
         if self.capacity == "auto":

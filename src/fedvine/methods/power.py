@@ -10,12 +10,12 @@ averaged model on it towards the models of the clients that know each class best
 `fedavg.py` and `_power/remembering.py`, (12) and (14) here, the others in `_power/equations.py`.
 
 **What the server learns.** The gradients of one sample through a linear layer give the sample
-back by one division: so the server has, exactly, every client's mean feature vector of each class. Of a
-class of one node these are the node's features. It also has label distributions, sizes and models. ``min_count``
-withholds small classes, ``clip`` with ``noise`` adds calibrated noise to a mean. With
-``aggregate.secure`` a prototype is the mean over the nodes of all clients, by secure sums, and no
-client's own mean is sent; label distributions and models, which Eq. (14) needs one by one, are sent
-as before.
+back by one division. So the server has, exactly, every client's mean feature vector of each class;
+of a class of one node these are the node's features. It also has label distributions, sizes and
+models. ``min_count`` withholds small classes, ``clip`` with ``noise`` adds calibrated noise to a
+mean. With ``aggregate.secure`` a prototype is the mean over the nodes of all clients, by secure
+sums, and no client's own mean is sent; label distributions and models, which Eq. (14) needs one by
+one, are sent as before.
 
 Where the paper leaves it open, or its public code differs:
 
