@@ -1,9 +1,7 @@
 """Every option of every method changes something on a tiny run, or is refused with a reason.
 
-Walked so far: the rules, FedLink's family with its rivals, and some methods of classes. The others,
-of POWER's and DG-CoLearn's families mostly, come when their own options have become fewer.
-
-The options are those that ``fedvine show`` lists. Each gets all other values of a choice, or some
+The options are those that ``fedvine show`` lists. What a method inherits as it is from another one is
+walked there. Each gets all other values of a choice, or some
 numbers within its bounds, one of which must change scores, messages or memory. An option that acts
 only beside another one is set with it (:data:`WITH`); what may have no effect is in :data:`NONE`,
 each with its reason.
@@ -43,12 +41,14 @@ TEXTS: dict[str, list[Any]] = {"share": [["model"]], "without": [["items"]], "pa
 #: Options without an effect, and why they are accepted.
 NONE = {"aggregate.threshold": "says how many clients must stay, and here all do",
         "draw='buffer'": "is what no value means where the capacity is a number",
+        "partition='stream'": "cuts the small graph as multilevel does",
+        "scope='changed'": "in the small graph every row changes in every stage",
+        "replay.alpha": "the small data have the same nodes whatever it is; power's acts",
+        **{f"topology='{name}'": "two clients have one topology" for name in ("random", "full")},
         **{f"{name}.buffers": "clients train on all edges; tables of papers set it for all rows"
            for name in ("stfl", "local", "feddgl", "feddy", "fed4dgnn")}}
 QUICK = ("edgebank", "popularity", "recency", "frequency", "hop_ral", "fedlink_plus", "joint",
          "stfl", "motion", "last_label", "common")
-SLOW = ("local", "fedlink_local", "fedlink_noemb", "fedlink_minibatch", "fedprox", "scaffold",
-        "feddy", "feddgl", "fed4dgnn", "mlp", "scaffold_node", "fedgta", "ergnn")
 
 
 def choices(kind: Any, bounds: list[Any], value: Any) -> tuple[list[Any], list[Any]]:
@@ -113,12 +113,23 @@ def acts(name: str, option: str, value: Any) -> bool:
     return isinstance(found, str) or found != before
 
 
+def inherited(kind: Any, base: Any, option: str) -> bool:
+    """Whether an option is that of a base which is a method by itself."""
+    if not vars(base).get("name") or option not in fields(base):
+        return False
+    mine, its = fields(kind)[option], fields(base)[option]
+    return (mine.annotation, mine.default) == (its.annotation, its.default)
+
+
 @pytest.mark.parametrize("name", [
-    *QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+    for name in registry.methods()])
 def test_every_option_acts_or_is_refused(name):
     kind, idle = registry.method(name), list[str]()
     tiny = kind.tiny()
     for option, field in fields(kind).items():
+        if any(inherited(kind, base, option) for base in kind.__mro__[1:]):
+            continue
         value = flat(tiny)[option]
         each, some = choices(field.annotation, list(field.metadata), value)
         each += TEXTS.get(option, [])
