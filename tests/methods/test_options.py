@@ -1,10 +1,9 @@
 """Every option of every method changes something on a tiny run, or is refused with a reason.
 
-The options are those that ``fedvine show`` lists. What a method inherits as it is from another one is
-walked there. Each gets all other values of a choice, or some
-numbers within its bounds, one of which must change scores, messages or memory. An option that acts
-only beside another one is set with it (:data:`WITH`); what may have no effect is in :data:`NONE`,
-each with its reason.
+The options are those that ``fedvine show`` lists. What a method inherits as it is from another one
+is walked there. Each gets all other values of a choice, or some numbers within its bounds, one of
+which must change scores, messages or memory. An option that acts only beside another one is set
+with it (:data:`WITH`); what may have no effect is in :data:`NONE`, each with its reason.
 """
 
 import functools
