@@ -43,12 +43,14 @@ class Part(NamedTuple):
     """A client's part in a sum, float64 [n], before it is bounded.
 
     ``clip`` is the largest L2 norm; None: any. ``exact`` float64 [n] is added after it was bounded
-    where there is no noise.
+    where there is no noise. ``of`` is the number of edges, labelled nodes or users that it is of,
+    or of each of its places, int [n].
     """
 
     value: np.ndarray
     clip: float | None = None
     exact: np.ndarray | None = None
+    of: int | np.ndarray = 1 << 62
 
 
 class Aggregate(BaseModel):
@@ -83,6 +85,10 @@ class Sum(Aggregate):
     threshold: float = Field(default=0.6, gt=0, le=1, description="share of the clients that must "
                              "stay for a sum to be opened; where secure, at least floor(2 n / 3) "
                              "+ 1 of n: all of 2 or 3 clients")
+    grain: int = Field(default=1, ge=1, description="edges or labelled nodes (of a class or a row "
+                       "its own, of items with one hash distinct users) that a client's part in a "
+                       "sum is of at least; what is of fewer stays at the client, and counts in a "
+                       "later stage when there are enough")
 
     @property
     def hides(self) -> bool:
@@ -189,12 +195,25 @@ class Sum(Aggregate):
         if reply is None:
             return None
         if isinstance(reply, Part):
-            reply = self.protected(client, reply, sealed)
+            stays = np.where(self.enough(reply.of), 0, reply.of).sum()
+            client.sums["stays"] = client.sums.get("stays", 0) + int(stays)
+            reply = self.protected(client, self.whole(reply), sealed)
         elif isinstance(reply, dict):       # sums by name: of each row its part of every one
             rows = [part.reshape(len(part), -1) for part in reply.values()]
             reply = np.concatenate(rows, 1).ravel()
         vector = reply if reply.dtype == np.uint64 else to_fixed(reply)
         return vector if sealed is None else _party(client).masked(vector, sealed)
+
+    def enough(self, of: int | np.ndarray) -> np.ndarray:
+        """Return whether so many edges, nodes or users are enough for a sum, bool, by place."""
+        return np.asarray(of) >= self.grain
+
+    def whole(self, part: Part) -> Part:
+        """Return a part with 0 in the places that are of fewer than ``grain``."""
+        few = ~self.enough(part.of)
+        return part if not few.any() else part._replace(
+            value=np.where(few, 0.0, part.value),
+            exact=None if part.exact is None else np.where(few, 0.0, part.exact))
 
     def protected(self, client: Client, part: Part, sealed: dict[str, bytes] | None) -> np.ndarray:
         """Return a client's part bounded; see :class:`NoisySum` for noise."""

@@ -41,6 +41,54 @@ def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = No
             np.bincount(y[nodes], minlength=classes))
 
 
+class Waiting:
+    """Labelled nodes that stay at a client until it has enough of their class.
+
+    - ``y`` int64 [n]: their classes; ``t`` int64 [n]: the stages in which they came
+    - ``x`` float32 [n, F], ``h`` float32 [n, D]: what is summed of them; ``h`` is 0 where it was
+      not known when they came
+    - ``sent`` bool [C]: the classes that had enough nodes in stage ``at``
+    """
+
+    def __init__(self, classes: int, features: int, columns: int = 0) -> None:
+        self.y = self.t = np.empty(0, np.int64)
+        self.x = np.empty((0, features), np.float32)
+        self.h = np.empty((0, columns), np.float32)
+        self.sent, self.at = np.zeros(classes, bool), -1
+
+    def begin(self, t: int, y: np.ndarray, grain: int) -> np.ndarray:
+        """Begin stage ``t`` with labels ``y`` int [N]; return which classes have enough, bool [C].
+
+        What was sent in earlier stages is forgotten. In the same stage the result is the same.
+        """
+        C = len(self.sent)
+        stays = (self.t < t) & ~(self.sent[self.y] & (self.at < t))
+        self.y, self.t, self.x, self.h = (a[stays] for a in (self.y, self.t, self.x, self.h))
+        self.sent = np.bincount(y[y >= 0], minlength=C) + np.bincount(self.y, minlength=C) >= grain
+        self.at = t
+        return self.sent
+
+    def add(self, x: Any, y: np.ndarray) -> None:
+        """Let the nodes [n] of this stage wait whose classes ``y`` do not have enough."""
+        rows = np.asarray(x.todense() if issparse(x) else x, np.float32)
+        self.x = np.concatenate([self.x, rows])
+        self.h = np.concatenate([self.h, np.zeros((len(y), self.h.shape[1]), np.float32)])
+        self.y = np.concatenate([self.y, y])
+        self.t = np.concatenate([self.t, np.full(len(y), self.at)])
+
+    def due(self) -> np.ndarray:
+        """Return which nodes of earlier stages count now, bool [n]."""
+        return self.sent[self.y] & (self.t < self.at)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a save keeps."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state of :meth:`state_dict`."""
+        vars(self).update(state)
+
+
 def protect(means: Tensor, counts: Tensor, *, min_count: int, clip: float, noise: float,
             client: Client) -> tuple[Tensor, Tensor]:
     """Withhold small classes and add noise to the means of the others.

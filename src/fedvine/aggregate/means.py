@@ -189,8 +189,15 @@ class Either(Mean, Sum):
         return Combined(mean, names, None)
 
     def leaving(self, client: Client, kind: Kind, reply: Any) -> Any:
-        """Return N_k Theta^k and N_k as a vector under masks; without them the model."""
+        """Return N_k Theta^k and N_k as a vector under masks; without them the model.
+
+        A model of fewer than ``grain`` labelled nodes stays at the client.
+        """
         if kind == "mean":
+            if not self.enough(reply["size"]):
+                client.sums["stays"] = reply["size"]
+                reply = {**reply, "model": tree.map_tree(torch.zeros_like, reply["model"]),
+                         "size": 0}
             if not self.secure:
                 return reply
             size = reply["size"]

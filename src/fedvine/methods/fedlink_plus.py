@@ -118,6 +118,8 @@ class FedLinkPlus(Method):
         client.keys = {side: np.empty(0, np.uint64) for side in SIDES}      # by local number
         client.shared = {side: np.empty(0, bool) for side in SIDES}
         client.samples, client.weights, client.measured = [], [], np.zeros(0)
+        client.ranked, client.unsent = 0, 0     # edges in the measures; stages in no noisy sum yet
+        client.met = samples.nobody(self.buckets) if self.share == "sums" else {}
 
     @model_validator(mode="before")
     @classmethod
@@ -218,7 +220,14 @@ class FedLinkPlus(Method):
         if edge_columns.there(client.world):
             client.edges.trim(self.capacity)
         client.cache.clear()
-        client.measured = samples.measured(sample.ranks, sample.ranks_fresh, variants, sample.met)
+        found = samples.measured(sample.ranks, sample.ranks_fresh, variants, sample.met)
+        client.measured, client.ranked = samples.with_waiting(
+            found, samples.compared(sample.ranks), client.measured,
+            0 if self.aggregate.enough(client.ranked) else client.ranked)
+        few = not self.aggregate.enough(sum(map(len, client.samples[-client.unsent - 1:-1])))
+        client.unsent = 1 + client.unsent * few
+        if self.share == "sums":
+            client.met = samples.by_hash(client, self.buckets, client.met, self.aggregate.grain)
         one_kind, rows = not stage.bipartite, self.share == "rows"
         return {"one_kind": one_kind,
                 "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],
@@ -230,14 +239,15 @@ class FedLinkPlus(Method):
         return from_fixed(clients.sum(function, *same, length=length)[0])
 
     @on_client(combined="sum")
-    def measures(self, client: Client) -> np.ndarray:
+    def measures(self, client: Client) -> Part:
         """Return whether there are measures of the stage, and these by variant, [1 + 4 V]."""
-        return client.measured
+        return Part(client.measured, of=client.ranked)
 
     @on_client(combined="sum")
     def counted(self, client: Client) -> Part:
         """Return how often the stage meets the items of each hash, [buckets]."""
-        return self.part(samples.by_hash(client, self.buckets), self.clip_counts)
+        return self.part(client.met["counts"], self.clip_counts, samples.users_of(
+            client.met, self.buckets))
 
     @on_client
     def total(self, client: Client, totals: np.ndarray, away: Sequence[str] = ()) -> None:
@@ -246,26 +256,29 @@ class FedLinkPlus(Method):
         Those of the clients ``away`` did not come, and are not in the totals.
         """
         if client.name not in away:
-            own = samples.by_hash(client, self.buckets)
+            own = self.aggregate.whole(self.counted(client)).value
             totals = totals - (shortened(own, self.clip_counts) if self.noisy() else own)
         samples.enter_totals(client, np.maximum(totals, 0.0))
         client.cache.clear()
 
     @on_client(combined="sum")
-    def derive(self, client: Client, w: np.ndarray, units: np.ndarray) -> np.ndarray:
+    def derive(self, client: Client, w: np.ndarray, units: np.ndarray) -> Part:
         """Return this client's sums of the loss and its derivatives at ``w``, in ``units``."""
         found = newton.derivatives(client.samples, client.weights, w) * factors(units)
         # Units are those of the sums before; where they were far off the server asks again.
-        return np.clip(found, -samples.MOST, samples.MOST)
+        return Part(np.clip(found, -samples.MOST, samples.MOST),
+                    of=sum(map(len, client.samples)))
 
     @on_client(combined="sum")
     def derive_means(self, client: Client, w: np.ndarray) -> Part:
         """Return this client's mean derivatives of the stage at ``w``; they get noise."""
-        return self.part(newton.means(client.samples[-1], client.weights[-1], w), self.clip)
+        edges, weights = (np.concatenate(one[-client.unsent:]) for one in (
+            client.samples, client.weights))
+        return self.part(newton.means(edges, weights, w), self.clip, len(edges))
 
-    def part(self, found: np.ndarray, clip: float) -> Part:
+    def part(self, found: np.ndarray, clip: float, of: int | np.ndarray) -> Part:
         """Return a client's part in a sum, with its bound where there is noise."""
-        return Part(found, clip if self.noisy() else None)
+        return Part(found, clip if self.noisy() else None, of=of)
 
     # -- rows that travel ------------------------------------------------------------------------
     @on_client

@@ -102,9 +102,17 @@ class FedLinkPrivate(FedLink):
     @on_client(combined="sum")
     def mark(self, client: Client, parents: list[np.ndarray], done: int, bits: int) -> np.ndarray:
         """Return a level of the union: random numbers where this client's buffers hold a row."""
-        keys = [self.keys(client, side, getattr(client, side).optimizer.held)
+        keys = [self.keys(client, side, self.with_enough(client, side))
                 for side in self.shared_sides()]
         return marks(keys, parents, done, bits)
+
+    def with_enough(self, client: Client, side: str) -> np.ndarray:
+        """Return the local ids of rows with edges in the buffers: with ``grain`` and more."""
+        ids, ends = getattr(client, side).optimizer.held, self.retained(client)[SIDES.index(side)]
+        if self.aggregate.grain == 1:
+            return ids
+        return ids[self.aggregate.enough(np.bincount(ends, minlength=int(ids.max(initial=-1)) + 1)[
+            ids])]
 
     def keys(self, client: Client, side: str, ids: np.ndarray) -> np.ndarray:
         """Return short keys of local ids."""
@@ -160,7 +168,8 @@ class FedLinkPrivate(FedLink):
             else:  # a row is not in it if this client was away when it was agreed
                 keys = self.keys(client, side, getattr(touched, side))
                 found = find(union[side], keys)
-                there = np.flatnonzero(found >= 0)
+                there = np.flatnonzero((found >= 0) & np.isin(
+                    getattr(touched, side), self.with_enough(client, side)))
                 at = torch.from_numpy(found[there])
                 values.append(torch.zeros(len(union[side]), self.width + 1))
                 values[-1][at, :-1] = change[torch.from_numpy(there)]
@@ -174,7 +183,7 @@ class FedLinkPrivate(FedLink):
         for rows, mine in zip(values, touches, strict=False):
             counts[start + mine.numpy() * (self.width + 1) + self.width] = 1.0
             start += rows.numel()
-        return Part(flat.double().numpy(), self.aggregate.clip, counts)
+        return Part(flat.double().numpy(), self.aggregate.clip, counts, of=len(client.kept))
 
     # -- forecasts: every client gets the whole table, and makes no request ----------------------
     def answer(self, server, clients, at: At):

@@ -39,7 +39,7 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
-from fedvine.aggregate.class_means import class_sums, protect
+from fedvine.aggregate.class_means import Waiting, class_sums, protect
 from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.core import tree
 from fedvine.core.clients import Clients
@@ -114,6 +114,7 @@ class Power(Replaying):
         client.told = True  # whether this q^k and all prototypes so far were sent to the server
         client.means = torch.empty(0, facts["features"])     # [P, F] prototypes not yet sent
         client.classes = torch.empty(0, dtype=torch.int64)   # [P] the class of each
+        client.waiting = Waiting(facts["classes"], facts["features"])
 
     def grow(self, memory: Any, fresh: Any) -> None:
         super().grow(memory, fresh)
@@ -247,10 +248,15 @@ class Power(Replaying):
 
         Classes of fewer than ``min_count`` nodes are withheld.
         """
-        y, C = client.stage.y, client.world.facts["classes"]
+        y, C, waiting = client.stage.y, client.world.facts["classes"], client.waiting
         small = np.bincount(y[y >= 0], minlength=C) < self.min_count
-        sums, counts = class_sums(client.stage.x, np.where((y >= 0) & ~small[y], y, -1), C,
-                                  self.clip)
+        few = np.flatnonzero((y >= 0) & ~waiting.begin(client.place[0], y, self.aggregate.grain)[y])
+        waiting.add(client.stage.x[few], y[few])
+        y = np.where((y >= 0) & ~small[y] & waiting.sent[y], y, -1)
+        sums, counts = class_sums(client.stage.x, y, C, self.clip)
+        due = waiting.due()
+        late, more = class_sums(waiting.x[due], waiting.y[due], C, self.clip)
+        sums, counts = sums + late, counts + more
         return to_fixed(np.column_stack([counts, sums]).ravel())
 
     # -- parts -----------------------------------------------------------------------------------

@@ -135,8 +135,14 @@ class PowerPlus(choice.Choosing):
 
         They are uint64 in fixed point, with sums of before that did not reach the server.
         """
-        sums, counts = class_sums(smoothed(client.stage, self.hops), self.shared(client),
-                                  len(client.means), self.clip)
+        x, waiting = smoothed(client.stage, self.hops), client.waiting
+        if self.aggregate.grain > 1:
+            waiting.begin(client.place[0], client.stage.y, self.aggregate.grain)
+            waiting.add(x[self.few(client)], client.stage.y[self.few(client)])
+        sums, counts = class_sums(x, self.shared(client), len(client.means), self.clip)
+        if (due := waiting.due()).any():
+            late, more = class_sums(waiting.x[due], waiting.y[due], len(counts), self.clip)
+            sums, counts = sums + late, counts + more
         fixed = to_fixed(sums)
         if self.noise:
             if self.clip is None:

@@ -257,10 +257,53 @@ def _ranked(ahead: np.ndarray, among: np.ndarray) -> tuple[float, float]:
     return float((1 - above / among.sum(1)).mean()), float((1 / (1 + above)).mean())
 
 
-def by_hash(client: Client, buckets: int) -> np.ndarray:
-    """Return how often the stage meets the items of each hash, float64 [buckets]."""
-    met = client.keys["items"][edges(client.stage)[1]] % np.uint64(buckets)
-    return np.bincount(met.astype(np.int64), minlength=buckets).astype(float)
+def compared(sampled: np.ndarray) -> int:
+    """Return how many of the sampled edges have negatives to be compared with."""
+    return int((~np.isnan(sampled[:, :, 0])).any(1).sum())
+
+
+def with_waiting(found: np.ndarray, count: int, before: np.ndarray, waiting: int
+                 ) -> tuple[np.ndarray, int]:
+    """Return measures of :func:`measured` with those of ``waiting`` edges ``before``, and of all.
+
+    ``found`` are of ``count`` edges; both are means over these.
+    """
+    if not waiting or before.shape != found.shape:
+        return found, count
+    return (count * found + waiting * before) / (count + waiting), count + waiting
+
+
+Met = dict[str, np.ndarray]
+
+
+def nobody(buckets: int) -> Met:
+    """Return the meetings of nobody: ``counts`` float64 [buckets], ``pairs`` int64 [0]."""
+    return {"counts": np.zeros(buckets), "pairs": np.empty(0, np.int64)}
+
+
+def by_hash(client: Client, buckets: int, before: Met, grain: int) -> Met:
+    """Return how often the items of each hash were met, and by whom.
+
+    That is in the stage, and ``before`` where fewer than ``grain`` users had met them. ``counts``
+    are float64 [buckets]; ``pairs`` int64, ascending, are the distinct (hash, user), as
+    hash 2^32 + user; none where every user is enough.
+    """
+    src, dst = edges(client.stage)
+    met = (client.keys["items"][dst] % np.uint64(buckets)).astype(np.int64)
+    counts = np.bincount(met, minlength=buckets).astype(float)
+    if grain == 1:
+        return {"counts": counts, "pairs": np.empty(0, np.int64)}
+    few = users_of(before, buckets) < grain
+    kept = before["pairs"][few[before["pairs"] >> 32]]
+    return {"counts": counts + np.where(few, before["counts"], 0.0),
+            "pairs": np.union1d(kept, met << 32 | src)}
+
+
+def users_of(met: Met, buckets: int) -> np.ndarray:
+    """Return how many users met the items of each hash, int64 [buckets]; a count where unknown."""
+    if not len(met["pairs"]):
+        return met["counts"].astype(np.int64)
+    return np.bincount(met["pairs"] >> 32, minlength=buckets)
 
 
 def enter_totals(client: Client, others: np.ndarray) -> None:

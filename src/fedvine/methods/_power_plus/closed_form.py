@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, hstack, issparse
 
+from fedvine.aggregate.class_means import Waiting
 from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.once import unsent
@@ -188,8 +189,15 @@ class ClosedForm(FedAvg):
         With those of the task come sums that did not reach the server.
         """
         form, C = self.form(client.world), client.world.facts["classes"]
-        found = sums(form.rows(client.stage, order, scale), self.shared(client), self.fold(client),
-                     self.folds, C)
+        h, y, fold = form.rows(client.stage, order, scale), self.shared(client), self.fold(client)
+        waiting = client.waiting
+        if self.aggregate.grain > 1:        # nodes that come later, and those that were late
+            waiting.h[waiting.t == waiting.at] = h[self.few(client)]
+            due = waiting.due() & waiting.h.any(1)
+            h, y = np.concatenate([h, waiting.h[due]]), np.concatenate([y, waiting.y[due]])
+            fold = np.concatenate([fold, folded(waiting.y[due], self.folds, rng(
+                client.world.seed, client.name, client.place[0], "waiting"))])
+        found = sums(h, y, fold, self.folds, C)
         if self.corrects:
             client.own = own_sums.added(self.own(client),
                                         parted(found, self.folds, C, form.columns))
@@ -208,6 +216,9 @@ class ClosedForm(FedAvg):
     def setup(self, client: Client) -> None:
         super().setup(client)
         client.own = self.own(client)
+        facts = client.world.facts
+        client.waiting = Waiting(facts["classes"], facts["features"],
+                                 self.form(client.world).columns if self.width else 0)
 
     def own(self, client: Client) -> own_sums.Sums:
         """Return the client's sums so far; empty where none are kept."""
@@ -217,9 +228,19 @@ class ClosedForm(FedAvg):
         return own_sums.nothing(self.folds, client.world.facts["classes"], form.columns)
 
     def shared(self, client: Client) -> np.ndarray:
-        """Return the task's labels int [N]; all are -1 where fewer than ``least`` are known."""
+        """Return the task's labels int [N], -1 where they are not in sums.
+
+        These are all where fewer than ``least`` are known, and those of classes that the client has
+        fewer than ``aggregate.grain`` nodes of.
+        """
         y = client.stage.y
-        return y if (y >= 0).sum() >= self.least else np.full(len(y), -1)
+        if (y >= 0).sum() < self.least:
+            return np.full(len(y), -1)
+        return np.where((y >= 0) & client.waiting.sent[y], y, -1) if self.aggregate.grain > 1 else y
+
+    def few(self, client: Client) -> np.ndarray:
+        """Return the labelled nodes int [n] of the task that wait until their class has enough."""
+        return np.flatnonzero((client.stage.y >= 0) & (self.shared(client) < 0))
 
     def fold(self, client: Client) -> np.ndarray:
         """Return the fold of each node of the task, int [N], -1 for nodes without a label."""
