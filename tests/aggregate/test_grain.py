@@ -1,0 +1,110 @@
+"""What a client adds to a sum is of enough edges, nodes or users; the rest comes later."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedvine import testing
+from fedvine.aggregate.aggregate import Part, Sum
+from fedvine.aggregate.class_means import Waiting
+from fedvine.aggregate.means import Either
+from fedvine.core.method import Client, World
+from fedvine.data.ids import Ids
+from fedvine.data.stream import EventStream
+from fedvine.methods._fedlink_plus import samples
+from fedvine.methods.fedlink_plus import FedLinkPlus
+from fedvine.methods.fedlink_private import FedLinkPrivate
+from fedvine.methods.power import Power
+from fedvine.methods.power_plus import PowerPlus
+
+BUCKETS = 4
+STAGES = st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), max_size=12),
+                  min_size=1, max_size=5)
+
+
+def client_of(edges: list[tuple[int, int]]) -> Any:
+    src, dst = np.array(edges, np.int32).reshape(-1, 2).T
+    stage = EventStream(src, dst, np.arange(len(src)) * 1.0, Ids.of([f"u{i}" for i in range(7)]),
+                        Ids.of([f"i{i}" for i in range(6)]))
+    return SimpleNamespace(stage=stage, keys={"items": np.arange(6, dtype=np.uint64) * 7})
+
+
+@given(stages=STAGES, grain=st.integers(2, 4))
+def test_counts_of_a_hash_are_sent_once_enough_users_have_met_it(stages, grain):
+    met, sent, every = samples.nobody(BUCKETS), np.zeros(BUCKETS), np.zeros(BUCKETS)
+    waiting: list[list[tuple[int, int]]] = [[] for _ in range(BUCKETS)]
+    for edges in stages:
+        client = client_of(edges)
+        met = samples.by_hash(client, BUCKETS, met, grain)
+        part = Sum(grain=grain).whole(Part(met["counts"], of=samples.users_of(met, BUCKETS)))
+        for u, i in edges:
+            waiting[7 * i % BUCKETS].append((u, i))
+        for b, pairs in enumerate(waiting):
+            enough = len({u for u, _ in pairs}) >= grain
+            assert part.value[b] == (len(pairs) if enough else 0)
+            waiting[b] = [] if enough else pairs
+        sent += part.value
+        every += np.bincount([7 * i % BUCKETS for _, i in edges], minlength=BUCKETS)
+    assert (sent + [len(pairs) for pairs in waiting] == every).all()
+
+
+@given(stages=st.lists(st.lists(st.integers(-1, 2), max_size=8), min_size=1, max_size=5),
+       grain=st.integers(2, 4))
+def test_nodes_wait_for_enough_of_their_class(stages, grain):
+    waiting, sent = Waiting(3, 1), np.zeros(3, int)
+    for t, labels in enumerate(stages):
+        y = np.array(labels, int)
+        for _ in range(2):          # asked twice, as after a round that is played again
+            enough = waiting.begin(t, y, grain)
+            few = np.flatnonzero((y >= 0) & ~enough[y])
+            waiting.add(np.ones((len(few), 1)), y[few])
+        now = (np.bincount(y[(y >= 0) & enough[y]], minlength=3)
+               + np.bincount(waiting.y[waiting.due()], minlength=3))
+        assert ((now == 0) | (now >= grain)).all()
+        sent += now
+    left = np.bincount(waiting.y[~waiting.sent[waiting.y]], minlength=3)
+    every = np.bincount([c for labels in stages for c in labels if c >= 0], minlength=3)
+    assert (sent + left == every).all() and (left < grain).all()
+
+
+def test_a_model_of_few_nodes_is_in_no_mean():
+    client = Client("ada", World(("ada",), 0, 1))
+    reply = {"model": {"w": torch.ones(2)}, "size": 3}
+    for size, kept in ((3, True), (4, False)):
+        left = Either(grain=size).leaving(client, "mean", reply)
+        assert (left["size"] == 3 and left["model"]["w"].sum() == 2) == kept
+    assert left["size"] == 0 and not left["model"]["w"].any() and client.sums["stays"] == 3
+
+
+@pytest.mark.parametrize("method", [
+    FedLinkPlus.tiny().model_copy(update={"share": "sums", "buckets": 8}),
+    FedLinkPrivate.tiny(), PowerPlus.tiny(), Power(rounds=1)], ids=lambda m: m.name)
+def test_in_a_run_every_part_is_of_enough(method, monkeypatch):
+    kind, seen, secure = type(method.aggregate), list[int](), method.name == "power"
+    protected = kind.protected
+
+    def watched(self, client, part, sealed):
+        seen.append(np.min(np.where(part.value != 0, part.of, 1 << 40)))
+        return protected(self, client, part, sealed)
+
+    def run(grain: int) -> Any:
+        seen.clear()
+        return testing.run_small(method.model_copy(update={
+            "aggregate": kind(secure=secure, grain=grain)})).finish()
+
+    monkeypatch.setattr(kind, "protected", watched)
+    plain = run(1)
+    assert method.task == "node" or min(seen) < 6
+    made = run(6)
+    assert plain.scores and min(seen, default=6) >= 6
+    if method.name == "power_plus":
+        waiting = [w.client.waiting for w in made.clients.workers.values()]
+        late = sum(len(w.y) - int(w.sent[w.y].sum()) for w in waiting)
+        assert made.server.counts.sum() + late == plain.server.counts.sum()
+        counts = made.server.closed["counts"].sum(0)
+        assert ((counts == 0) | (counts >= 6)).all()
