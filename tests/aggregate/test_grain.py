@@ -99,9 +99,10 @@ def test_in_a_run_every_part_is_of_enough(method, monkeypatch):
 
     monkeypatch.setattr(kind, "protected", watched)
     plain = run(1)
-    assert method.task == "node" or min(seen) < 6
+    assert method.name != "fedlink_plus" or min(seen) < 6
     made = run(6)
-    assert plain.scores and min(seen, default=6) >= 6
+    assert min(seen, default=6) >= 6
+    assert method.name != "fedlink_private" or made.scores != plain.scores
     if method.name == "power_plus":
         waiting = [w.client.waiting for w in made.clients.workers.values()]
         late = sum(len(w.y) - int(w.sent[w.y].sum()) for w in waiting)
