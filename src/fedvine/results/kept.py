@@ -120,7 +120,10 @@ class Identity:
             if kept.keys() - values.keys():         # a setting that no longer exists
                 return False
             for key, value in values.items():
-                if value != (kept[key] if key in kept else usual.get(key)):
+                was = kept[key] if key in kept else usual.get(key)
+                if isinstance(was, dict) and isinstance(usual.get(key), dict):
+                    was = usual[key] | was      # a setting within it that is newer
+                if value != was:
                     return False
         return True
 
