@@ -200,7 +200,7 @@ class Theft:
                 ("fedlink_private", "train", None), ("fedlink_private", "look", None),
                 ("fedlink_plus", "explain", None), ("fedlink_plus", "lend", None)):
             method = {**self.method, "name": name} if name == "fedlink_private" else {
-                "name": name, "share": "sums", "aggregate": {"noise": 1.0}}
+                "name": name, "share": "sums", "aggregate": {"noise": 1.0, "grain": 10}}
             self.quietly(**{**self.terms, "method": method})
             self.quietly(**self.opening(method))
             self.ask("own 6", f"calls {function} of {name}, which gives rows or reasons away",

@@ -43,6 +43,8 @@ capacity = 300
 buffers = 2
 width = 8
 rounds = 4
+[aggregate]
+grain = 10
 """
 PATIENCE = 60.0     # seconds to wait for a sign
 

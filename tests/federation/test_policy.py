@@ -39,21 +39,30 @@ from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
+from fedvine.tasks.link_prediction import LinkPrediction
 
 
 def test_what_join_writes_are_the_defaults_and_they_are_safe():
     policy = build(SiteFile, tomllib.loads(SAFE)).policy
     assert policy == Policy()
-    policy.check(FedLinkPrivate())
-    policy.check(FedLinkPlus(share="sums"))
+    enough = {"grain": 10}
+    policy.check(FedLinkPrivate(aggregate=enough), protocol=LinkPrediction())
+    policy.check(FedLinkPlus(share="sums", aggregate=enough), bounds=(0.0, 3600.0, 7200.0, 7201.0))
     for method, code in ((FedLink(), "policy-method"), (FedLinkPlus(), "policy-field"),
                          (FedLinkPlus(share="none"), "policy-field"),
+                         (FedLinkPrivate(), "policy-field"),
+                         (FedLinkPlus(share="sums", aggregate=enough, buckets=1 << 20),
+                          "policy-field"),
                          (FedLinkPrivate(aggregate={"secure": False}), "policy-field")):
         with pytest.raises(Refusal) as refused:
             policy.check(method)
         assert refused.value.sent[0] == code
     with pytest.raises(Refusal, match="travelled = false"):
         policy.check(EdgeBank(), travelled=True)
+    with pytest.raises(Refusal, match=r"protocol\.negatives .* at most 1000, and .* 1000000"):
+        policy.check(EdgeBank(), protocol=LinkPrediction(negatives=1_000_000))
+    with pytest.raises(Refusal, match=r"a stage to be at least 1h long, and .* 3000 seconds"):
+        policy.check(EdgeBank(), bounds=(0.0, 3000.0, 6000.0))
 
 
 @pytest.mark.parametrize(("wanted", "value", "said"), [
@@ -79,7 +88,8 @@ def test_what_has_no_bound_is_not_within_one():
 
 def test_epsilon_is_at_the_sites_own_delta():
     policy = Policy(epsilon=8.0)
-    method, other = (FedLinkPrivate(rounds=20, aggregate={"clip": 1.0, "noise": 2.0, "delta": d})
+    method, other = (FedLinkPrivate(rounds=20, aggregate={
+        "clip": 1.0, "noise": 2.0, "delta": d, "grain": 10})
                      for d in (0.99, 1e-5))
     assert method.privacy(20)["epsilon"] < 8 < other.privacy(20)["epsilon"]
     with pytest.raises(Refusal, match="an epsilon of 8 at most"):
@@ -91,11 +101,11 @@ def test_the_largest_epsilon_counts_the_rounds_of_all_stages(monkeypatch):
     monkeypatch.setattr(FedLinkPrivate, "privacy", lambda self, rounds: {
         "epsilon": rounds / self.aggregate.noise} if self.aggregate.noise else {})
     policy, method = Policy(epsilon=8.0), FedLinkPrivate(
-        rounds=2, aggregate={"clip": 1.0, "noise": 1.0})
+        rounds=2, aggregate={"clip": 1.0, "noise": 1.0, "grain": 10})
     policy.check(method, stages=4)
     with pytest.raises(Refusal, match="an epsilon of 8 at most, and in this run it is 10"):
         policy.check(method, stages=5)
-    for silent in (FedLinkPrivate(), EdgeBank()):
+    for silent in (FedLinkPrivate(aggregate={"grain": 10}), EdgeBank()):
         with pytest.raises(Refusal, match="and in this run it is without a bound"):
             policy.check(silent)
 

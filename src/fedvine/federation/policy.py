@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -18,6 +20,7 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.core.method import Method
 from fedvine.core.settings import fields, flat
 from fedvine.core.units import size
+from fedvine.data.plan import seconds
 from fedvine.engines.refusals import Refusal
 
 #: What ``fedvine join KIT --policy`` writes; the same as ``Policy()``.
@@ -25,6 +28,7 @@ SAFE = """\
 [policy]
 times = false            # may the server learn when each hashed user was first seen here?
 grain = 10               # counts are multiples of it; scores and sums over fewer stay here
+stage = "1h"             # least duration of a stage of edges
 most_bytes = 100000000   # largest number of bytes that leave in a round
 # epsilon = 8.0          # largest epsilon, of a run and of all runs on this table together
 
@@ -36,16 +40,30 @@ most_bytes = 100000000   # largest number of bytes that leave in a round
 
 [policy.methods.fedlink_private]
 "aggregate.secure" = true
+"aggregate.grain" = {least = 10}
 # "aggregate.clip" = {most = 0.03}
 # "aggregate.noise" = {least = 1.0}
 
 [policy.methods.fedlink_plus]
 share = ["sums", "none"]
+buckets = {most = 65536}
+negatives = {most = 100}
 "aggregate.secure" = true
+"aggregate.grain" = {least = 10}
 
 [policy.methods.power_plus]
+hops = {most = 5}
 "aggregate.secure" = true
+"aggregate.grain" = {least = 10}
+
+[policy.protocol]        # numbers of what is asked to score
+negatives = {most = 1000}
+positives = {most = 100000}
+replicates = {most = 1000}
+k = {most = 1000}
 """
+
+ENOUGH = {"aggregate.secure": True, "aggregate.grain": {"least": 10}}
 
 
 class Policy(BaseModel):
@@ -55,11 +73,17 @@ class Policy(BaseModel):
 
     methods: dict[str, dict[str, Any]] = Field(
         default_factory=lambda: {
-            "edgebank": {}, "local": {}, "fedlink_private": {"aggregate.secure": True},
-            "fedlink_plus": {"share": ["sums", "none"], "aggregate.secure": True},
-            "power_plus": {"aggregate.secure": True}},
+            "edgebank": {}, "local": {}, "fedlink_private": ENOUGH,
+            "fedlink_plus": {"share": ["sums", "none"], "buckets": {"most": 65536},
+                             "negatives": {"most": 100}, **ENOUGH},
+            "power_plus": {"hops": {"most": 5}, **ENOUGH}},
         description="methods that may run here; below each its fields: a value, a list of values, "
         'or least and most; for a method of another package also package = "NAME VERSION"')
+    protocol: dict[str, Any] = Field(
+        default_factory=lambda: {"negatives": {"most": 1000}, "positives": {"most": 100_000},
+                                 "replicates": {"most": 1000}, "k": {"most": 1000}},
+        description="keys of [protocol], where a task has them: as those of a method")
+    stage: str = Field(default="1h", description="least duration of a stage of edges")
     times: bool = Field(default=False, description="whether the server may learn when each hashed "
                         "user was first seen here")
     grain: int = Field(default=10, ge=1, description="counts leave as multiples of it, rounded up; "
@@ -76,13 +100,20 @@ class Policy(BaseModel):
     @classmethod
     def _bounds(cls, methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, bounds in methods.items():
-            for field, wanted in bounds.items():
-                if isinstance(wanted, dict) and not (
-                        wanted and wanted.keys() <= {"least", "most"}
-                        and all(_is_number(v) for v in wanted.values())):
-                    raise FedvineError(f"policy.methods.{name}.{field}: a bound is written "
-                                       "{least = 1.0}, {most = 5.0}, or with both.")
+            _written(f"methods.{name}", bounds)
         return methods
+
+    @field_validator("protocol")
+    @classmethod
+    def _numbers(cls, protocol: dict[str, Any]) -> dict[str, Any]:
+        _written("protocol", protocol)
+        return protocol
+
+    @field_validator("stage")
+    @classmethod
+    def _duration(cls, stage: str) -> str:
+        seconds(stage)
+        return stage
 
     def installed(self, *names: str) -> None:
         """Raise :class:`FedvineError` unless what the policy says of these methods can be so.
@@ -103,11 +134,23 @@ class Policy(BaseModel):
                 raise FedvineError(f"policy.methods.{name}: {name} has no field "
                                    f'"{unknown[0]}"{near(unknown[0], there)}.')
 
-    def check(self, method: Method, travelled: bool = False, stages: int = 1) -> None:
+    def check(self, method: Method, travelled: bool = False, stages: int = 1,
+              protocol: BaseModel | None = None, bounds: Sequence[float] = ()) -> None:
         """Raise :class:`Refusal` unless a run of ``method`` over ``stages`` is allowed.
 
-        ``travelled``: the server wants times at which users were first seen.
+        ``travelled``: the server wants times at which users were first seen. ``protocol`` is what
+        is asked to score, ``bounds`` float [stages + 1] those of stages of edges, in seconds; the
+        last one may end earlier.
         """
+        scored = {} if protocol is None else flat(protocol)
+        for field, wanted in self.protocol.items():
+            if field in scored and not _fits(scored[field], wanted):
+                raise Refusal("policy-field", f"protocol.{field}", _said(wanted),
+                              _said(scored[field]))
+        least = min((b - a for a, b in pairwise(bounds[:-1])), default=math.inf)
+        if least < seconds(self.stage):
+            raise Refusal("policy-field", "a stage", f"at least {self.stage} long",
+                          f"{least:g} seconds")
         if method.name not in self.methods:
             raise Refusal("policy-method", method.name)
         self.installed(method.name)
@@ -139,9 +182,10 @@ def shown(policy: Policy | None) -> list[str]:
     return [f"policy: methods {', '.join(each) or 'none'}",
             "policy: times at which users were first seen " + (
                 "may leave" if policy.times else "stay here")
-            + f"; counts leave as multiples of {policy.grain}; at most {size(policy.most_bytes)} a "
-            "round" + ("" if policy.epsilon is None else
-                       f"; epsilon at most {policy.epsilon:g} at delta {policy.delta:g}")]
+            + f"; counts leave as multiples of {policy.grain}; stages of edges last {policy.stage} "
+            f"or more; at most {size(policy.most_bytes)} a round" + (
+                "" if policy.epsilon is None else
+                f"; epsilon at most {policy.epsilon:g} at delta {policy.delta:g}")]
 
 
 def coarse(found: Any, grain: int) -> Any:
@@ -201,6 +245,16 @@ def _coarse_drift(drift: dict[str, Any], ends: tuple[str, ...], grain: int) -> d
 def _without(values: dict[str, Any], ends: tuple[str, ...]) -> dict[str, Any]:
     """Return the values whose key has none of these endings."""
     return {key: value for key, value in values.items() if not (ends and key.endswith(ends))}
+
+
+def _written(place: str, bounds: dict[str, Any]) -> None:
+    """Raise :class:`FedvineError` for a bound that is written in another way."""
+    for field, wanted in bounds.items():
+        if isinstance(wanted, dict) and not (
+                wanted and wanted.keys() <= {"least", "most"}
+                and all(_is_number(v) for v in wanted.values())):
+            raise FedvineError(f"policy.{place}.{field}: a bound is written {{least = 1.0}}, "
+                               "{most = 5.0}, or with both.")
 
 
 def _fits(value: Any, wanted: Any) -> bool:

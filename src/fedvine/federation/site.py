@@ -109,10 +109,10 @@ class Site(SiteTable):
         ``travelled``: the server will ask when each hashed user was first seen here.
         """
         self.agreed = None
-        constants, _ = settings(method, protocol)
+        constants, scored = settings(method, protocol)
         confirmed(constants, self.identity)
         if self.policy is not None:
-            self.policy.check(constants, travelled)
+            self.policy.check(constants, travelled, protocol=scored)
         self.agreed = run, travelled is True
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
@@ -148,13 +148,18 @@ class Site(SiteTable):
         """
         stages = Plan.of_facts(plan)
         if self.policy is not None:
-            self.policy.check(settings(method, protocol)[0], stages=len(stages))
+            self.policy.check(settings(method, protocol)[0], stages=len(stages),
+                              bounds=self.dated(stages))
         table = self.edges()
         folder = self._place(run, number, method, stages, protocol, seed) / "data"
         try:
             self.part = grown_at_a_site(folder, table, stages, since, self.open_part).both_ways()
         except FedvineError as error:       # it names a row
             raise Refusal("rows", text=str(error)) from error
+
+    def dated(self, plan: Any) -> tuple[float, ...]:
+        """Return the bounds of a plan of edges in seconds; () where times are no dates."""
+        return plan.bounds if isinstance(plan, Plan) and self.read().dates else ()
 
     def _place(self, run: str, number: str, method: dict[str, Any], plan: Any,
                protocol: dict[str, Any], seed: int, *more: Any) -> Path:
@@ -185,7 +190,8 @@ class Site(SiteTable):
         constants, scored = settings(method, protocol)
         bounds = scored.plan_of(plan)
         if self.policy is not None:
-            self.policy.check(constants, stages=len(bounds))
+            self.policy.check(constants, stages=len(bounds), protocol=scored,
+                              bounds=self.dated(bounds))
         held = () if bounds.living else (clients, stages, *([said] if said else []))
         saves = self._place(run, number, method, bounds, protocol, seed, *held)
         identity = confirmed(constants, self.identity, clients)
