@@ -25,14 +25,9 @@ from fedvine.experiments.run import run as prepare
 from fedvine.living.news import news
 from fedvine.testing import tiny_stream
 
+pytestmark = pytest.mark.usefixtures("here")
 NAMED = {"src": "user", "dst": "item", "time": "at"}
 KINDS = {"stars": WEIGHT, "miles": NUMBER, "airline": CATEGORY}
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
 
 
 def with_columns(stream, seed=0, kinds=KINDS):

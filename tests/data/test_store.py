@@ -20,12 +20,6 @@ from fedvine.data.stream import EventStream
 NAMED: dict[str, Any] = {"src": "user", "dst": "item", "time": "at"}
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "t.csv"

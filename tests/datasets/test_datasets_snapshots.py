@@ -136,9 +136,7 @@ def test_plain_files_are_read_as_packed_ones(module, tmp_path):
 
 
 @pytest.mark.parametrize("module", FILES, ids=lambda module: module.__name__.split(".")[-1])
-def test_downloaded_once_and_checked_ever_after(module, served, tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
-    monkeypatch.setenv("FEDVINE_CACHE", str(cache))
+def test_downloaded_once_and_checked_ever_after(module, served, cache):
     name, content = FILES[module]
     (served / name).write_bytes(content)
     edges = len(module.load())

@@ -20,12 +20,6 @@ from fedvine.datasets import flights
 HEADER = "year,month,day,dep_time,dep_delay,tailnum,origin,dest,minute,time_hour\n"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def test_rows_become_edges_or_not(tmp_path):
     (tmp_path / "flights.csv").write_text(
         HEADER

@@ -18,12 +18,6 @@ from fedvine.data.stream import EventStream
 from fedvine.datasets.foursquare import COUNTRIES, FourCities, Foursquare
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
 def real(tmp_path: Path) -> Path:
     """A copy of the check-ins."""

@@ -49,9 +49,7 @@ def test_reddit(tmp_path):
 
 @pytest.mark.parametrize(("kind", "name"), [(TgblCoin, "tgbl-coin_edgelist_v2.csv"),
                                             (TgbnReddit, "tgbn-reddit_edgelist.csv")])
-def test_errors_are_a_sentence_and_leave_nothing(kind, name, tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
-    monkeypatch.setenv("FEDVINE_CACHE", str(cache))
+def test_errors_are_a_sentence_and_leave_nothing(kind, name, tmp_path, cache, monkeypatch):
     with pytest.raises(FedvineError, match=f"{name} was not found in .*name its folder"):
         kind.load(tmp_path)
     monkeypatch.delenv("FEDVINE_DATA", raising=False)

@@ -18,10 +18,8 @@ TEXT = HEADER + "0,5,0.0,0,-0.5,1.25\n1,5,36.0,1,0.0,0.0\n0,7,77.5,0,3.0,1e-3\n"
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(wikipedia, "URL", "http://127.0.0.1:9/wikipedia.csv")   # nobody answers
-    return tmp_path / "cache"
+def _nobody_answers(monkeypatch):
+    monkeypatch.setattr(wikipedia, "URL", "http://127.0.0.1:9/wikipedia.csv")
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -59,11 +57,11 @@ def test_the_real_file(tmp_path):
     assert wikipedia.load().t.tolist() == stream.t.tolist()
 
 
-def test_another_file_of_that_name(tmp_path):
+def test_another_file_of_that_name(tmp_path, cache):
     (tmp_path / "wikipedia.csv").write_text("u,i,ts,label\n0,5,0.0,0\n")
     with pytest.raises(FedvineError, match="it is not the JODIE file"):
         wikipedia.load(tmp_path)
     (tmp_path / "wikipedia.csv").write_text(HEADER + "0,5,0.0,0\n1,5,soon,0\n")
     with pytest.raises(FedvineError, match=r"the query wikipedia could not be read: .*Line: 3"):
         wikipedia.load(tmp_path)
-    assert not list((tmp_path / "cache").iterdir())
+    assert not list(cache.iterdir())

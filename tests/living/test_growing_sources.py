@@ -18,13 +18,8 @@ from fedvine.data.io import source as sources
 from fedvine.experiments.experiment import Experiment
 from fedvine.living.rows import StoredRows
 
+pytestmark = pytest.mark.usefixtures("here")
 NAMES = ("user", "item", "at", "town", "price")
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
 
 
 def row(i, t, late=0):

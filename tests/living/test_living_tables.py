@@ -13,14 +13,9 @@ from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run as prepare
 from fedvine.living.rows import StoredRows
 
+pytestmark = pytest.mark.usefixtures("here")
 ROWS = [(f"u{i * i % 13 + i // 40}", f"i{i * 7 % 11 + i // 60}", i, "ab"[i % 2])
         for i in range(120)]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
 
 
 def write(rows, users=None, items=None):

@@ -41,21 +41,6 @@ def weights(made: Any) -> dict[str, torch.Tensor]:
     return made.server.model
 
 
-@pytest.mark.slow
-def test_without_mu_fedprox_is_fedavg_and_a_large_mu_stays_near():
-    fedavg = testing.run_small(FedAvg.tiny()).finish().scores
-    free = FedProxNode.tiny().model_copy(update={"mu": 0.0})
-    assert testing.run_small(free).finish().scores == fedavg
-    start = FedProxNode.tiny().start(solved(FedProxNode).clients.world).model
-
-    def moved(mu):
-        made = testing.run_small(FedProxNode(rounds=1, epochs=10, hidden=4, mu=mu))
-        next(iter(made))
-        return float(sum((w - start[n]).square().sum() for n, w in weights(made).items()))
-
-    assert 0 < moved(10.0) < 0.7 * moved(0.0)
-
-
 @pytest.mark.parametrize("criterion", ["binary-sum", "cross-entropy"])
 def test_the_gradient_of_fedprox_is_mu_times_the_distance(criterion):
     class ByHand(FedAvg):
@@ -139,19 +124,6 @@ def test_a_client_without_labelled_nodes_keeps_its_control():
 
 def _fedprox(**fields):
     return FedProx.tiny().model_copy(update=fields)
-
-
-@pytest.mark.slow
-def test_without_mu_it_is_fedlink():
-    fedlink = testing.run_small(FedLink.tiny()).finish().scores
-    assert testing.run_small(_fedprox(mu=0.0)).finish().scores == fedlink
-    assert testing.run_small(_fedprox(mu=1.0)).finish().scores != fedlink
-
-
-def test_without_a_shared_model_there_is_no_term():
-    alone = {"share": ("users", "items")}
-    assert (testing.run_small(_fedprox(mu=1.0, **alone)).finish().scores
-            == testing.run_small(FedLink.tiny().model_copy(update=alone)).finish().scores)
 
 
 class ByHand(FedLink):
@@ -262,9 +234,3 @@ def test_controls_add_up_to_that_of_the_server_and_change_scores():
         assert c.abs().sum() > 0
         torch.testing.assert_close(c, sum(h[n] for h in held) / 3, rtol=1e-4, atol=1e-6)
     assert made.scores != testing.run_small(FedLink.tiny()).finish().scores
-
-
-def test_without_a_shared_model_it_is_fedlink():
-    alone = {"share": ("users", "items")}
-    assert (testing.run_small(Scaffold.tiny().model_copy(update=alone)).finish().scores
-            == testing.run_small(FedLink.tiny().model_copy(update=alone)).finish().scores)

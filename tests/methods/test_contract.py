@@ -18,7 +18,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "popularity": [{}, {"share": "all"}],
     "frequency": [{}, {"fade": 0.5, "share": "all"}],
     "edgebank": [{}, {"window": "unlimited"}],
-    "fedlink": [{}, {"draw": "cyclic"}],
+    "fedlink": [{}, {"draw": "cyclic"}, {"capacity": "auto"}, {"join": "full", "capacity": 40}],
     "fedlink_plus": [{"buckets": 64}, {"share": "sums", "buckets": 64}, {
         "share": "sums", "buckets": 64, "aggregate": {"noise": 4.0, "secure": False}}],
     "dgcolearn": [
@@ -34,6 +34,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"backbone": "dygformer", "sequence": 4, "partition": "multilevel"},
         {**LOCAL, "backbone": "dygformer", "sequence": 4, "epochs": 2, "exchange": "none",
          "patch": 1}],
+    "power_plus": [{}, {"rounds": 0}, {"width": 0}, {"folds": 1, "hops": 0}],
     "dgcolearn_plus": [{}, {**LOCAL, "rounds": 0}],
     "roland": [{"meta": 0.7, "norm": True, "target": "classes"}],
     "fedavg_dyn": [{}, {"target": "classes", "backbone": "evolvegcn-h"}],
@@ -73,7 +74,7 @@ def test_contract_with_columns_of_edges_and_tables_of_nodes(name, check, monkeyp
     check(method(name, {}))
 
 
-#: Settings of rivals of tasks at their bounds, each of which runs to its end.
+#: Settings of methods of tasks at their bounds, each of which runs to its end.
 BOUNDS: dict[str, list[dict[str, Any]]] = {
     "ergnn": [{"select": "coverage"}, {"select": "clearest"}, {"select": "influence"}],
     "fedgta": [{"answers": "global", "moment": "raw", "orders": 3}, {"moment": "central"},
@@ -87,6 +88,10 @@ BOUNDS: dict[str, list[dict[str, Any]]] = {
                {"batch": 1, "fraction": 0.4}],
     "motion": [{"answers": "global", "buffer": 0}, {"reduction": 0.95}, {"reduction": 0.0},
                {"share": 1.0, "fraction": 0.4}],
+    "power": [{"transfer": "l1"}, {"transfer": "none"}, {"alpha": 1.0}, {"phi": 0.0},
+              {"per_class": 0}, {"code_coverage": True}, {"clip": 1.0, "noise": 2.0},
+              {"min_count": 5}, {"aggregate": {"secure": True}}, {"answers": "global"},
+              {"moments": "fresh"}, {"reconstruction": "lbfgs"}, {"near": 0}],
     "target": [{"batches": 0}, {"warmup": 9}, {"distillation": 0.0, "answers": "global"},
                {"batch": 1, "fraction": 0.4}],
 }

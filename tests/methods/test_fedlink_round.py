@@ -144,20 +144,3 @@ def test_steps_take_the_buffers_oldest_first_and_begin_again():
     for turn in range(7):
         batch = draw_batch(kept, "cyclic", draw, {}, "cpu", turn)
         assert batch.users.tolist() == list(range(*oldest[turn % 3]))
-
-
-def test_a_client_goes_on_where_it_was():
-    taken = []
-
-    class Watched(FedLink):
-        """Turns are written down."""
-
-        def batch(self, client, draw):
-            taken.append((client.name, client.turn))
-            return super().batch(client, draw)
-
-    method = Watched.tiny().model_copy(update={"draw": "cyclic", "steps": 3})
-    run(method, *testing.tiny_case(), seed=7, protocol=testing.PROTOCOL).finish()
-    for name in testing.NAMES:
-        turns = [turn for who, turn in taken if who == name]
-        assert turns == list(range(len(turns))) and len(turns) == 4 * 2 * 3

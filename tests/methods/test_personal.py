@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fedvine import testing
-from fedvine.core import tree
 from fedvine.core.rng import rng
 from fedvine.core.state import World
 from fedvine.data.graph import Graph
@@ -108,13 +107,6 @@ def test_the_random_graph_has_blocks_and_follows_from_the_seed():
     assert graph.x.shape == (500, 3) and abs(float(graph.x.std()) - 1) < 0.1
     assert torch.equal(graph.x, random_graph(world(0)).x)
     assert not torch.equal(graph.x, random_graph(world(1)).x)
-
-
-def test_without_weights_of_nodes_and_masks_it_averages_equally():
-    made, heard = after_a_round(tau=0.0)
-    mean = tree.mean([r["model"] for r in heard.values()])
-    for n, value in made.server.models["bob"].items():
-        np.testing.assert_allclose(value, mean[n], rtol=1e-5, atol=1e-6)
 
 
 TINY = FedGta.tiny()

@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_matrix
-from toys import changed
 
 from fedvine import testing
 from fedvine.aggregate.class_means import class_sums
-from fedvine.aggregate.means import Either
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect import Array
-from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
@@ -49,13 +45,6 @@ def case(graph: Any, k=3, classes=2) -> Any:
 
 def score(method, split, plan) -> float:
     return run(method, split, plan).finish().scores["val"]["mean"]["am"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("options", [{"rounds": 0}, {"width": 0}, {"folds": 1, "hops": 0}], ids=str)
-def test_the_contract(options, check):
-    check(changed(PowerPlus.tiny(), **options))
 
 
 # -- sums ------------------------------------------------------------------------------------------
@@ -116,44 +105,6 @@ def test_federated_sums_give_the_regression_on_all_nodes_at_once(secure):
     W = np.linalg.solve(G + 0.3 * np.diag(G).mean() * np.eye(len(G)), Q)
     held: Any = done.server.closed
     np.testing.assert_allclose(held["weight"], W, atol=1e-6 * np.abs(W).max())
-
-
-class InTheClear(Either):
-    """The same sums, of vectors that travel without masks."""
-
-    def opened(self, client, message):
-        client.sums["sealed"] = None
-
-    def sum(self, clients, function, *same, length, once=False):
-        sent = clients.call(function, *same, expect=Array("uint64", (length,)))
-        return np.sum(list(sent), axis=0, dtype=np.uint64), sent.names
-
-
-class Unmasked(PowerPlus):
-    aggregate: InTheClear = InTheClear()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rounds", [0, 2])
-def test_masks_change_no_bit(rounds):
-    split, plan = case(blobs(120))
-    plain, hidden = (run(kind(rounds=rounds, aggregate={"secure": True}, width=40), split, plan)
-                     .finish() for kind in (Unmasked, PowerPlus))
-    assert plain.scores == hidden.scores
-    assert dumps(pack(plain.server.dump())) == dumps(pack(hidden.server.dump()))
-
-
-def test_a_sum_of_models_is_their_average():
-    """Fixed point rounds each model once to 2^-24; sums of nodes are exact."""
-    split, plan = case(blobs(120))
-    plain, hidden = (run(PowerPlus(rounds=1, aggregate={"secure": s}, width=40), split, plan)
-                     for s in (False, True))
-    for made in (plain, hidden):
-        next(iter(made))
-    for name in ("counts", "cross", "gram"):
-        np.testing.assert_array_equal(plain.server.closed[name], hidden.server.closed[name])
-    for name, value in plain.server.model.items():
-        torch.testing.assert_close(hidden.server.model[name], value, atol=1e-5, rtol=1e-4)
 
 
 def test_the_server_sees_no_model_of_a_client():
@@ -491,17 +442,6 @@ def test_with_noise_one_node_moves_the_sums_by_no_more_than_the_clip():
 def test_a_client_sends_at_most_eight_megabytes_of_many_features():
     form = Form(3703, 960, 128, 3, 0)                   # the size of CiteSeer, six classes
     assert 8 * (products.length(2, 6, form.columns) + 6 * 3704) < 8e6
-
-
-def test_a_save_without_a_closed_form_is_continued():
-    split, plan = case(blobs(120))
-    made: Any = run(PowerPlus.tiny(), split, plan)
-    steps = iter(made)
-    next(steps)
-    del made.server.closed
-    for _ in steps:
-        pass
-    assert np.isfinite(made.scores["val"]["mean"]["am"])
 
 
 def test_a_new_class_gets_the_least_score_until_it_was_learned():
