@@ -1,7 +1,5 @@
 """Values that cannot be taken: one sentence with column, row and value, and nothing left."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A table becomes the stream that a person would make from it by hand."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import unicodedata
@@ -249,18 +247,6 @@ def test_one_dictionary_for_numbers_and_text():
                   bipartite=False)
     assert stream.src.tolist() == [0, 2] and stream.dst.tolist() == [1, 0]
     assert [stream.src_ids[i] for i in range(3)] == ["7", "x", "8"]
-
-
-def test_frames_of_all_makers_give_the_same():
-    columns = {"user": ["b", "a", "a"], "item": [1, 2, 1], "w": [0.5, 1.0, 2.0],
-               "at": [datetime(2020, 1, 2), datetime(2020, 1, 1), datetime(2020, 1, 2)]}
-    frames = [pandas.DataFrame(columns), polars.DataFrame(columns), pyarrow.table(columns)]
-    for frame in frames:
-        stream = from_frame(frame, **NAMED, weight="w", name="mine")
-        assert edges(stream) == [("a", "2", 1577836800), ("b", "1", 1577923200),
-                                 ("a", "1", 1577923200)]
-        assert stream.weight is not None and stream.weight.tolist() == [1.0, 0.5, 2.0]
-        assert stream.name == "mine"
 
 
 def test_frames_with_dates_categories_and_zones():

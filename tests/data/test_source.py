@@ -1,7 +1,5 @@
 """Sources that cannot be opened: one sentence, and nothing left."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stream is opened, sliced and written without being read or copied."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """The data sets of DG-CoLearn: real files against their known counts, snapshots against replay."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import shutil
@@ -101,25 +99,6 @@ def test_uci(data, tmp_path, monkeypatch):
     assert len(plan) == 39 and min(len(plan.stage(stream, i)) for i in range(39)) > 0
     monkeypatch.setenv("FEDVINE_DATA", str(data))
     assert Uci.load().t.tolist() == stream.t.tolist()
-
-
-@pytest.mark.slow
-def test_bitcoin_otc(data, tmp_path):
-    file = copied(data, "temporal/bitcoin/soc-sign-bitcoinotc.csv.gz", tmp_path)
-    stream = BitcoinOtc.load(tmp_path)
-    assert (len(stream), stream.num_src, stream.bipartite) == (35_592, 5_881, False)
-    rows = [line.split(",") for line in unpacked(file)]
-    assert [stream.src_ids[i] for i in stream.src.tolist()] == [row[0] for row in rows]
-    assert [stream.src_ids[i] for i in stream.dst.tolist()] == [row[1] for row in rows]
-    assert stream.weight is not None and stream.weight.tolist() == [float(row[2]) for row in rows]
-    assert (stream.weight > 0).mean() == pytest.approx(0.9, abs=0.001) and stream.weight.all()
-    assert stream.t.tolist() == [int(float(row[3])) for row in rows]
-    assert stream.t.dtype == np.int64 and stream.deleted is None
-    assert [datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d") for t in stream.t[[0, -1]]] == [
-        "2010-11-08", "2016-01-25"]
-    plan = stream.by_time(BitcoinOtc.STAGES)
-    sizes = [len(plan.stage(stream, i)) for i in range(len(plan))]
-    assert (len(plan), min(sizes), max(sizes)) == (21, 136, 4_558)
 
 
 @pytest.mark.parametrize("module", FILES, ids=lambda module: module.__name__.split(".")[-1])

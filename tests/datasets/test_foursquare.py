@@ -1,7 +1,5 @@
 """Check-ins in both of their forms, and those of four cities."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

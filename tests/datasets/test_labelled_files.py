@@ -1,7 +1,5 @@
 """Files of labelled graphs that are missing, broken, of a known layout or downloaded; digits."""
 
-from __future__ import annotations
-
 import gzip
 import pickle
 import shutil

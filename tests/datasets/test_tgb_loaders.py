@@ -1,7 +1,5 @@
 """Edge lists of the Temporal Graph Benchmark, on small files of its layouts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,6 +1,5 @@
 """Tables of users and items of a run that grows: new nodes get a row, known ones keep theirs."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -142,8 +141,3 @@ def test_a_user_of_another_client_brings_its_row():
     # products of other numbers of rows may be rounded otherwise, by the processor's library
     assert {f.item: f.score for f in there} == pytest.approx(known, abs=1e-6) and known != bare
     assert max(abs(known[item] - bare[item]) for item in known) > 1e-3
-
-
-def test_an_experiment_without_tables_is_as_it_was():
-    plain = made(data={"source": "shop.csv", "client": "town"}).plain()
-    assert "users" not in json.dumps(plain["data"]) and "items" not in json.dumps(plain["data"])

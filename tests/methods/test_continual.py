@@ -1,6 +1,5 @@
 """Methods over tasks: who forgets, what is kept, and that a run that stops goes on the same."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -178,20 +177,6 @@ def test_who_misses_the_last_round_remembers_the_task_all_the_same(name):
     done = made(name, (split, plan), fraction=0.4, per_class=2).finish()  # one of three takes part
     for part in split.parts:
         assert len(done.clients.workers[part].client.kept_y) == 8
-
-
-def test_a_task_without_labels_still_replays():
-    split, plan = case()
-    bob = split.parts["bob"]
-    later = [c for g in plan.order(bob)[1:] for c in plan.groups[g]]
-    parts: Any = dict(split.parts) | {
-        "bob": replace(bob, y=np.where(np.isin(bob.y, later), -1, bob.y))}
-    done = made("replay", (Split(parts, split.stream, "hand"), plan)).finish()
-    trained = done.clients.workers["bob"].client.model
-    method = registry.method("replay")(**QUICK)
-    client = done.clients.workers["bob"].client
-    assert method.loss(client, torch.Generator()) is not None
-    assert all(torch.isfinite(p).all() for p in trained.parameters())
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from fedvine import testing
 from fedvine.core import tree
 from fedvine.core.method import on_client
 from fedvine.core.rng import rng
-from fedvine.methods._fedlink.edges import edges
 from fedvine.nn.sage import Bipartite, BipartiteSage
 from fedvine.rivals.fed4dgnn import Fed4DGnn, follow
 from fedvine.rivals.feddgl import FedDGL, Lesson, moved_most
@@ -114,33 +113,6 @@ def test_sensitive_nodes_are_those_whose_embedding_moved_most():
     slow = sorted(sorted(far, key=lambda n: -far[n])[:math.ceil(0.1 * 31)])
     assert moved_most(then, today, known, 0.1).tolist() == slow
     assert moved_most(then, today, known[:0], 0.1).tolist() == []
-
-
-def test_the_teacher_is_the_model_of_the_former_stage():
-    taught = []
-
-    class Spy(FedDGL):
-        def teach(self, client, batch, now):
-            super().teach(client, batch, now)
-            taught.append((client.place, tree.weights(client.model), batch, tree.clone(now),
-                           dict(client.taught), len(edges(client.stage)[0]), edges(client.past)))
-
-    made = testing.run_small(Spy(**FedDGL.tiny().model_dump()))
-    former = None
-    for stage in made:
-        mine = [x for x in taught if x[0][0] == stage.t]
-        assert len(mine) == (3 if stage.t else 0)                # once a stage and client
-        for place, model, batch, rows, kept, new, (src, dst) in mine:
-            assert place[1] == 1
-            assert all(torch.equal(model[n], v) for n, v in former.items())
-            z = tree.load(BipartiteSage(4), former)(rows["users"], rows["items"], batch.graph,
-                                                    batch.graph.weight)
-            for side, ends, made_of in zip(("users", "items"), (src, dst), z, strict=True):
-                ids, known = kept[side]["ids"], np.unique(ends[:-new])
-                assert len(ids) == math.ceil(0.1 * len(known)) and np.isin(ids, known).all()
-                at = torch.from_numpy(np.searchsorted(getattr(batch, side), ids))
-                torch.testing.assert_close(kept[side]["values"], made_of[at].detach())
-        former = tree.clone(made.server.model)
 
 
 def test_prototypes_are_the_means_over_all_clients_by_activity():

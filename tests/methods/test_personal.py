@@ -82,19 +82,6 @@ def test_the_loss_by_hand():
         assert float(method.loss(client, None)) == pytest.approx(by_hand, rel=1e-4)
 
 
-@pytest.mark.slow
-def test_masks_are_learned_stay_with_their_client_and_get_sparser_with_their_weight():
-    def masks(sparsity):
-        made = testing.run_small(FedPub(rounds=4, epochs=3, hidden=4, sparsity=sparsity)).finish()
-        assert all("mask" not in n for n in made.server.model)
-        return [torch.cat([m.detach().abs().flatten() for m in w.client.mask.parameters()])
-                for w in made.clients.workers.values()]
-
-    loose, tight = masks(0.0), masks(0.5)
-    assert not torch.equal(loose[0], loose[1])
-    assert all(t.mean() < 0.8 * m.mean() for t, m in zip(tight, loose, strict=True))
-
-
 def test_the_random_graph_has_blocks_and_follows_from_the_seed():
     def world(seed):
         return World(("ada",), seed, 1, {"features": 3, "classes": 2})

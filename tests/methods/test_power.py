@@ -6,7 +6,6 @@ import torch
 from toys import changed
 
 from fedvine import testing
-from fedvine.aggregate.noise import from_fixed
 from fedvine.core import tree
 from fedvine.core.errors import FedvineError
 from fedvine.core.ledger import Ledger
@@ -18,7 +17,6 @@ from fedvine.data.spec import load
 from fedvine.engines.faults import MockClients
 from fedvine.experiments.run import run
 from fedvine.methods._power.equations import infer_labels, reconstruct
-from fedvine.methods._power_plus.propagation import smoothed
 from fedvine.methods.fedavg import FedAvg, Joint
 from fedvine.methods.power import Power, divergence
 from fedvine.methods.power_plus import PowerPlus
@@ -187,23 +185,6 @@ def test_transfer_does_not_amplify_rounding():
     for name, value in found[0].items():
         torch.testing.assert_close(found[1][name], value, rtol=0, atol=1e-6)
         assert not torch.equal(value, average[name])
-
-
-def test_the_kept_row_is_the_mean_of_what_a_class_sees():
-    """Against plain loops: each node's mean over itself and its neighbours, then over a class."""
-    parts, plan = testing.tiny_graphs()
-    stage = plan.stage(parts.parts["bob"], 0)
-    rows = [np.mean([stage.x[i], *(stage.x[b if a == i else a] for a, b in stage.edges.T
-                                   if i in (a, b))], 0) for i in range(len(stage))]
-    np.testing.assert_allclose(smoothed(stage, 1), rows, rtol=1e-5)
-    client = Client("bob", World(testing.NAMES, 0, 4, {"features": 6, "classes": 8}))
-    client.stage, plus = stage, PowerPlus(hops=1)
-    plus.setup(client)
-    found = np.column_stack([from_fixed(v) for v in plus.classes(client).values()])
-    for label in range(8):
-        nodes = np.flatnonzero(stage.y == label)
-        assert found[label, 0] == len(nodes)
-        np.testing.assert_allclose(found[label, 1:], np.sum([rows[i] for i in nodes], 0), atol=1e-5)
 
 
 def test_noise_needs_a_clip_and_changes_what_the_server_has():

@@ -17,7 +17,7 @@ from fedvine.data.graph import Graph
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
-from fedvine.methods._power_plus import choice, closed_form, own_sums, products
+from fedvine.methods._power_plus import choice, own_sums, products
 from fedvine.methods._power_plus.closed_form import Form
 from fedvine.methods._power_plus.propagation import smoothed
 from fedvine.methods.power_plus import PowerPlus
@@ -78,14 +78,6 @@ def test_rows_have_as_many_columns_as_said_whatever_the_features(features):
     graph = Graph.make(x, [[0, 1], [1, 2]], np.zeros(20, int))
     h = form.rows(graph, np.arange(features) if form.reduced else np.zeros(0), 1.0)
     assert h.shape == (20, form.columns) and form.columns <= 60 and np.isfinite(h).all()
-
-
-def test_frequent_features_keep_a_column_of_their_own():
-    order = rng("order").permutation(50)
-    R = closed_form.reducing(order, 20, rng("R")).toarray()
-    assert (np.abs(R).sum(1) == 1).all()
-    np.testing.assert_array_equal(R[order[:10], :10], np.eye(10))
-    assert (np.abs(R).sum(0)[10:] == 4).all()       # 40 others over 10 columns
 
 
 @pytest.mark.parametrize("secure", [False, True])

@@ -23,7 +23,7 @@ from fedvine.methods._power.equations import (
     neighbours,
     reconstruct,
 )
-from fedvine.nn.gradient_matching import Encoder, factors, minimise, mismatch, shrink
+from fedvine.nn.gradient_matching import Encoder, factors, minimise, mismatch
 
 ACTIVATIONS = st.sampled_from(["relu", "sigmoid"])
 
@@ -114,22 +114,6 @@ def test_matching_loss_and_its_gradient_are_the_slow_ones(problem, seed):
         slow = slow_matching(encoder, at, label, one(sent, i))
         torch.testing.assert_close(parts[i].sum(), slow.detach())
         torch.testing.assert_close(slope[i], torch.autograd.grad(slow, at)[0])
-
-
-@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
-def test_fewer_coordinates_are_the_same_problem(activation):
-    encoder = Encoder.make(50, 4, hidden=(8, 6), activation=activation, generator=torch_rng(0))
-    x, start = torch.randn(2, 3, 50, generator=torch_rng(1), dtype=torch.float64)
-    encoder, truth = encoder.like(x), encoder.truth(x, torch.tensor([0, 3, 1]))
-    target = factors(encoder, x, truth)
-    small, small_target, small_start, grow = shrink(encoder, target, start)
-    assert small_start.shape == (3, 10)
-    torch.testing.assert_close(grow(small_start), start)
-    torch.testing.assert_close(grow(small_target[:, :10]), x)
-    parts, slope = mismatch(encoder, start, truth, target)
-    small_parts, small_slope = mismatch(small, small_start, truth, small_target)
-    torch.testing.assert_close(small_parts, parts)
-    torch.testing.assert_close(grow(small_slope), slope)
 
 
 @pytest.mark.slow

@@ -106,22 +106,6 @@ def test_the_generators_loss_is_equation_a_by_loops():
     assert found == pytest.approx(expected - 1.3 * apart / 12, rel=1e-4)
 
 
-def test_a_student_comes_nearer_to_its_teacher():
-    method = Target(hidden=4, batch=20, student_steps=150)
-    world = World(("ada",), 0, 3, whole().facts())
-    teacher, student = (tree.load(method.net(world), weights(method, world, s)) for s in (6, 7))
-    rows, draw = torch.randn(60, 6, generator=torch.Generator().manual_seed(1)), torch.Generator()
-
-    def far():
-        with torch.no_grad():
-            return float((teacher(alone(rows)).softmax(1)
-                          - student(alone(rows)).softmax(1)).abs().mean())
-
-    before = far()
-    method.teach(student, method.adam(student), teacher, rows, draw)
-    assert far() < 0.5 * before
-
-
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
 def test_statistics_are_of_nodes_and_rows_by_their_classes(sparse):
     method = Target(hidden=4)
