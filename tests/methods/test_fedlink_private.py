@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from toys import changed
+from aggregate.test_noise import exact_epsilon
+from toys import changed, listening
 
 from fedvine import testing
 from fedvine.aggregate import union
@@ -15,10 +16,6 @@ from fedvine.engines.faults import MockClients
 from fedvine.methods.fedlink_private import FedLinkPrivate
 
 TINY = FedLinkPrivate.tiny()
-
-
-def means(made):
-    return made.finish().scores["test"]["mean"]
 
 
 @pytest.mark.slow
@@ -65,15 +62,12 @@ def test_the_server_sees_no_upload():
     """What crosses in an exchange looks random: no row of zeros, no number of usual size."""
     seen = []
 
-    class Listening(MockClients):
-        def _deliver(self, name, envelope):
-            reply = super()._deliver(name, envelope)
-            if envelope.function == "upload":
-                seen.append(np.concatenate([b.view(np.uint64) for b in reply.buffers
-                                            if b.nbytes % 8 == 0]))
-            return reply
+    def note(name, envelope, reply):
+        if envelope.function == "upload":
+            seen.append(np.concatenate([b.view(np.uint64) for b in reply.buffers
+                                        if b.nbytes % 8 == 0]))
 
-    testing.run_small(TINY, engine=Listening).finish()
+    testing.run_small(TINY, engine=listening(note)).finish()
     size = np.concatenate(seen).view(np.int64).astype(float) / 2.0**63
     assert len(size) > 3000 and abs(size.mean()) < 5 / math.sqrt(3 * len(size))
     assert abs(np.abs(size).mean() - 0.5) < 0.02                     # uniform on [-1, 1)
@@ -93,17 +87,6 @@ def test_noise_has_the_stated_size_and_epsilon():
         kept = worker.ledger.summary()
         assert kept["releases"] == privacy["uploads"]
         assert kept["epsilon"] == pytest.approx(privacy["epsilon"], rel=1e-6)
-
-
-def exact_epsilon(mu, delta):
-    def phi(x):
-        return 0.5 * math.erfc(-x / math.sqrt(2))
-    low, high = 0.0, 100.0
-    for _ in range(100):
-        e = (low + high) / 2
-        found = phi(mu / 2 - e / mu) - math.exp(e) * phi(-mu / 2 - e / mu)
-        low, high = (e, high) if found > delta else (low, e)
-    return high
 
 
 def test_noise_without_clip_is_refused():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from toys import changed
+from toys import changed, listening
 
 from fedvine import testing
 from fedvine.core import tree
@@ -14,7 +14,6 @@ from fedvine.core.method import Server
 from fedvine.core.replies import Replies
 from fedvine.core.state import Client, World
 from fedvine.data.spec import load
-from fedvine.engines.faults import MockClients
 from fedvine.experiments.run import run
 from fedvine.methods._power.equations import infer_labels, reconstruct
 from fedvine.methods.fedavg import FedAvg, Joint
@@ -36,17 +35,14 @@ def test_the_server_reads_every_prototype_exactly():
     """The privacy claim of sending gradients does not hold: this is what the server sees."""
     sent = []
 
-    class Listening(MockClients):
-        def _deliver(self, name, envelope):
-            reply = super()._deliver(name, envelope)
-            if envelope.function == "execute":
-                message = unpack(Packed(reply.skeleton, [b.copy() for b in reply.buffers]))
-                if message["met"] is not None:
-                    sent.append((name, envelope.place[0], message["met"]))
-            return reply
+    def note(name, envelope, reply):
+        if envelope.function == "execute":
+            message = unpack(Packed(reply.skeleton, [b.copy() for b in reply.buffers]))
+            if message["met"] is not None:
+                sent.append((name, envelope.place[0], message["met"]))
 
     parts, plan = testing.tiny_graphs()
-    made = testing.run_small(TINY, engine=Listening).finish()
+    made = testing.run_small(TINY, engine=listening(note)).finish()
     encoder = TINY.encoder(made.clients.world)
     assert len(sent) == 3 * 4
     for name, t, message in sent:
@@ -96,15 +92,13 @@ def test_a_client_that_skips_a_task_goes_on_with_its_trajectory_and_sends_what_i
     """One client takes part in each task; Eq. (12) is a sum over all its tasks all the same."""
     took: dict[str, list[int]] = {}
 
-    class Listening(MockClients):
-        def _deliver(self, name, envelope):
-            if envelope.function == "execute":
-                took.setdefault(name, []).append(envelope.place[0])
-            return super()._deliver(name, envelope)
+    def note(name, envelope, _):
+        if envelope.function == "execute":
+            took.setdefault(name, []).append(envelope.place[0])
 
     parts, plan = testing.tiny_graphs()
     method = TINY.model_copy(update={"rounds": 1, "fraction": 0.3, "phi": 0.5})
-    made = testing.run_small(method, engine=Listening).finish()
+    made = testing.run_small(method, engine=listening(note)).finish()
     assert any(len(tasks) <= tasks[-1] for tasks in took.values())   # one before its last
     classes = []
     for name, tasks in took.items():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_matrix
+from toys import listening
 
 from fedvine import testing
 from fedvine.aggregate.class_means import class_sums
@@ -103,16 +104,13 @@ def test_the_server_sees_no_model_of_a_client():
     """What it gets in a round is uniform; and it gets no other reply that holds a model."""
     seen = {}
 
-    class Listening(LocalClients):
-        def _deliver(self, name, envelope):
-            reply = super()._deliver(name, envelope)
-            if envelope.place[1] > 0 and envelope.query is None:
-                seen.setdefault(envelope.function, []).extend(b.copy() for b in reply.buffers)
-            return reply
+    def note(name, envelope, reply):
+        if envelope.place[1] > 0 and envelope.query is None:
+            seen.setdefault(envelope.function, []).extend(b.copy() for b in reply.buffers)
 
     split, plan = case(blobs(120))
     run(PowerPlus(rounds=1, aggregate={"secure": True}, width=40), split, plan,
-        engine=Listening).finish()
+        engine=listening(note, LocalClients)).finish()
     assert {f for f in seen if any(map(len, seen[f]))} == {"learn", "judge"}
     size = np.concatenate([b.view(np.int64) for b in seen["learn"]]) / 2.0**63
     assert len(size) > 1000 and abs(size.mean()) < 5 / np.sqrt(3 * len(size))
@@ -341,16 +339,12 @@ def test_nothing_of_a_correction_is_sent():
     for personal in (False, True):
         seen: dict[str, Any] = {}
 
-        class Listening(LocalClients):
-            def _deliver(self, name, envelope, seen=seen):
-                reply = super()._deliver(name, envelope)
-                if envelope.query is None:
-                    seen.setdefault(envelope.function, []).extend(
-                        bytes(b) for b in reply.buffers)
-                return reply
+        def note(name, envelope, reply, seen=seen):
+            if envelope.query is None:
+                seen.setdefault(envelope.function, []).extend(bytes(b) for b in reply.buffers)
 
         run(PowerPlus(rounds=1, width=40, personal=personal), split, plan,
-            engine=Listening).finish()
+            engine=listening(note, LocalClients)).finish()
         sent.append(seen)
     assert not any(map(len, sent[1].pop("adapt"))) and sent[0] == sent[1]
 
