@@ -15,12 +15,12 @@ from fedvine.rivals.fedgta import FedGta, confidence, moments
 from fedvine.rivals.fedpub import BLOCK, FedPub, random_graph
 
 
-def after_a_round(**options):
+def after_a_round(kind=FedPub, **options):
     """Run one round, and listen to what clients send."""
     heard = {}
 
-    class Listening(FedPub):
-        """Fed-PUB whose replies are kept."""
+    class Listening(kind):
+        """A method whose replies are kept."""
 
         def mixing(self, replies):
             heard.update(replies)
@@ -129,29 +129,15 @@ def test_moments_and_confidence_by_hand():
 
 
 def test_each_client_gets_the_average_over_its_like():
-    heard = {}
-
-    class Listening(FedGta):
-        """FedGTA whose replies are kept."""
-
-        def mixing(self, replies):
-            heard.update(replies)
-            return super().mixing(replies)
-
-    def after_a_round(similarity):
-        made = testing.run_small(Listening(rounds=1, epochs=3, hidden=4, similarity=similarity))
-        next(iter(made))
-        return made.server.models
-
     def cosine(i, j):
         a, b = heard[i]["moments"], heard[j]["moments"]
         return a @ b / math.sqrt((a @ a) * (b @ b))
 
-    after_a_round(0.0)
+    _, heard = after_a_round(FedGta, similarity=0.0)
     names = sorted(heard)
     found = sorted(cosine(i, j) for i in names for j in names if i < j)
     between = (found[0] + found[1]) / 2             # some clients are alike, and not all
-    models = after_a_round(between)
+    models = after_a_round(FedGta, similarity=between)[0].server.models
     for i in names:
         like = [j for j in names if i == j or cosine(i, j) >= between]
         total = sum(heard[j]["confidence"] for j in like)
