@@ -155,7 +155,7 @@ def test_signatures_must_be_of_this_list_and_sum_by_clients_on_it():
     for lie in ("another list", "another sum", "too few", "one's own twice"):
         adding, other = Sum(4), Sum(4, number=2)
         signed = adding.agreed(NAMES[:4])
-        more = {"another list": lambda o=other: {"cyd": _signed(NAMES[:3])},
+        more = {"another list": lambda o=other: {"cyd": Sum(4).agreed(NAMES[:3])["cyd"]},
                 "another sum": lambda o=other: {"cyd": o.agreed(NAMES[:4])["cyd"]},
                 "one's own twice": lambda s=signed: {"cyd": s["ada"]},
                 "too few": dict}[lie]()
@@ -173,10 +173,6 @@ def test_who_vanished_signs_nothing_that_counts():
     forged = {"dan": gone.identity.sign(*gone._agreed())}
     with refused(FedvineError, match="dan, who signed the list .* is not on it"):
         adding.parties["ada"].unmask({n: signed[n] for n in ("ada", "bob")} | forged)
-
-
-def _signed(came):
-    return Sum(4).agreed(came)["cyd"]
 
 
 @pytest.mark.parametrize("step", ["shares", "masked", "agree", "unmask"])

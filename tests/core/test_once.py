@@ -56,19 +56,12 @@ def test_the_server_has_the_sums_of_a_run_without_faults(method, fault):
     assert not any(found.clients._lost.values())
 
 
-def test_nothing_is_kept_where_every_answer_must_come():
-    made: Any = testing.run_small(PLUS).finish()
-    for worker in made.clients.workers.values():
-        assert "kept_uploads" not in vars(worker.client)
-    assert not made.clients._lost
-
-
-@pytest.mark.parametrize("more", [{"aggregate": {"secure": True}},
-                                  {"noise": 1.0, "clip": 1.0, "width": 0, "hops": 0}],
-                         ids=str)
-def test_hidden_sums_are_not_sent_again(more):
+@pytest.mark.parametrize(("more", "quorum"), [
+    ({}, 1.0), ({"aggregate": {"secure": True}}, 0.6),
+    ({"noise": 1.0, "clip": 1.0, "width": 0, "hops": 0}, 0.6)], ids=str)
+def test_hidden_sums_and_those_of_all_are_not_sent_again(more, quorum):
     """A sum of an earlier task's classes would be that of the late client alone."""
-    made: Any = testing.run_small(changed(PLUS, **more), quorum=0.6).finish()
+    made: Any = testing.run_small(changed(PLUS, **more), quorum=quorum).finish()
     for worker in made.clients.workers.values():
         assert "kept_uploads" not in vars(worker.client)
 

@@ -34,23 +34,6 @@ def names(stream: EventStream, before: float = np.inf) -> dict[str, str]:
             for i, y in enumerate(known.at(before, stream.num_src)[1].tolist()) if y >= 0}
 
 
-def first_times(stream: EventStream) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for src, dst, t in edges(stream):
-        for node in (src,) if stream.bipartite else (src, dst):
-            found.setdefault(node, t)
-    return found
-
-
-def known_from_the_first_edge(stream: EventStream) -> None:
-    """One row a node, at the time of its first edge, not earlier and not later."""
-    known = nodes(stream)
-    assert len(known) == stream.num_src and known.x is None
-    assert known.t.dtype == stream.t.dtype
-    assert {stream.src_ids[n]: t for n, t in zip(known.node, known.t.tolist(), strict=True)
-            } == first_times(stream)
-
-
 # -- patent ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("packed", [False, True])
 def test_patents_are_known_when_they_appear(tmp_path, packed):
@@ -72,7 +55,9 @@ def test_a_patent_without_a_class_is_not_known(tmp_path):
     (tmp_path / "node2label.txt").write_text("3 b\n7 a\n1000 z\n")
     stream = patent.load(tmp_path)
     assert names(stream) == {"3": "b", "7": "a"} and nodes(stream).classes == ("a", "b")
-    known_from_the_first_edge(stream)
+    known = nodes(stream)
+    assert {stream.src_ids[n]: t for n, t in zip(known.node, known.t, strict=True)} == {
+        "7": 0, "3": 0, "9": 0.25, "4": 0.25}      # of their first edges
 
 
 @pytest.mark.parametrize(("cited", "classed", "said"), [

@@ -140,18 +140,22 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("place", [(2, 0), (3, 2)])
-def test_everything_dies_and_goes_on_from_the_last_common_save(tmp_path, place):
-    method = FedLink.tiny()
-    federation = Federation(tmp_path, method)
-
+def stopped(federation, place=(2, 0)):
+    """A run that was stopped in the middle; it can be resumed."""
     def stop(at, clients):
         if (at.t, at.r) == place:
             raise Killed
 
     with pytest.raises(Killed):
         federation.run(on_round=stop, save_every=0.0).finish()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [(2, 0), (3, 2)])
+def test_everything_dies_and_goes_on_from_the_last_common_save(tmp_path, place):
+    method = FedLink.tiny()
+    federation = Federation(tmp_path, method)
+    stopped(federation, place)
     for name in list(federation.sites):
         federation.start(name)                              # every process is new
     assert scores(federation.run().finish()) == scores(reference(method))
@@ -166,16 +170,6 @@ def test_client_memory_is_saved_at_the_site_and_never_at_the_server(tmp_path):
         assert len(site.checkpoints()) <= 3
     saved = made.folder.restore(made.clients.checkpoints())
     assert saved.clients == {}
-
-
-def stopped(federation, place=(2, 0)):
-    """A run that was stopped in the middle; it can be resumed."""
-    def stop(at, clients):
-        if (at.t, at.r) == place:
-            raise Killed
-
-    with pytest.raises(Killed):
-        federation.run(on_round=stop, save_every=0.0).finish()
 
 
 @pytest.mark.slow

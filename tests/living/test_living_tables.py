@@ -99,16 +99,6 @@ def test_a_column_that_becomes_text_is_refused_and_nothing_is_changed():
 
 
 @pytest.mark.slow
-def test_a_run_is_asked_without_its_tables():
-    write(ROWS)
-    made().run("run").finish()
-    for file in ("shop.csv", "users.csv", "items.csv"):
-        Path(file).unlink()
-    asked = forecasts_of("run")
-    assert asked.top("a", "u5", 3) and asked.top("a", "u5", 3)[0].score is not None
-
-
-@pytest.mark.slow
 def test_a_user_without_any_edge_is_answered_from_the_table_of_users():
     write(ROWS)
     made().run("run").finish()

@@ -22,13 +22,6 @@ from fedvine.methods.stfl import STFL, Local
 from fedvine.nn.sage import Bipartite, BipartiteSage
 
 
-def _made(method, stages=1, rounds=1):
-    """A run of ``method`` stopped after a stage; with the server as it was before that."""
-    parts, plan = testing.tiny_case()
-    made = run(method, parts, plan, seed=7, protocol=testing.PROTOCOL)
-    return made, plan
-
-
 class Dense(FedLink):
     """The obvious way: a dense table of all users and items, plain SGD on all of it, float64."""
 
@@ -109,7 +102,7 @@ def test_a_round_equals_the_algorithm_box_on_dense_tables():
 
 
 def test_clients_keep_the_last_edges_alone():
-    made, _ = _made(FedLink.tiny().model_copy(update={"capacity": 20, "buffers": 3}))
+    made = testing.run_small(FedLink.tiny().model_copy(update={"capacity": 20, "buffers": 3}))
     made.finish()
     for name, part in made.parts.items():
         src, dst = made.clients.workers[name].client.kept.last(0, 60)
@@ -120,7 +113,7 @@ def test_clients_keep_the_last_edges_alone():
     (FedLink, True, True, True), (FedLinkNoEmb, True, False, True),
     (FedLinkLocal, False, False, False), (STFL, True, True, True), (Local, False, False, False)])
 def test_what_is_not_shared_never_travels(method, model, users, items):
-    made, _ = _made(method.tiny())
+    made = testing.run_small(method.tiny())
     before = made.method.start(made.clients.world).model
     made.finish()
     assert (len(made.server.users) > 0) == users and (len(made.server.items) > 0) == items

@@ -110,6 +110,8 @@ def test_every_change_reaches_its_own_row_whatever_was_known_before(rounds):
     table, client = EmbeddingTable(5, 2, 1.0), ClientEmbedding(2, 5, 1.0)
     every = names.keys(np.arange(10))
     expected = table.peek(every).clone()
+    answer, _ = table.fetch({"rows": np.empty(0, np.int32), "keys": every}, new_rows=False)
+    assert torch.equal(answer["values"], expected) and not len(table)       # a forecast makes none
     for number, touched in enumerate(rounds):
         ids = np.array(sorted(touched))
         answer, rows = table.fetch(client.request(ids, names), new_rows=True)
