@@ -1,5 +1,6 @@
 """A table is read once, whole or not at all, in bounded memory."""
 
+import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.files import cache_folder
 from fedvine.data.io import store as stores
 from fedvine.data.io.read import read
 from fedvine.data.stream import EventStream
@@ -144,3 +146,10 @@ def test_a_table_larger_than_memory(cache):
     assert [stream.src_ids[n] for n in some.tolist()] == [f"person-number-{n}" for n in names[some]]
     assert np.array_equal(names[stream.src], ((i * 7919) % 1999993)[order])
     assert np.array_equal(np.asarray(stream.dst_ids._numbers)[stream.dst], (i % 1000)[order])
+
+
+def test_cache_folder(monkeypatch):
+    monkeypatch.delenv("FEDVINE_CACHE")
+    assert cache_folder().name == "fedvine"
+    monkeypatch.setenv("FEDVINE_CACHE", os.sep + "elsewhere")
+    assert cache_folder() == Path(os.sep + "elsewhere")

@@ -285,3 +285,8 @@ def test_an_edge_that_is_asked_is_not_told_by_the_same_edge_the_other_way_round(
             scores = [net.logits(*net(*rows, graph, weight), graph.src[[n]], graph.dst[[n]], False)
                       for weight in (held, both)]
         assert len(back) == 1 and torch.equal(*scores)
+
+
+def test_a_data_set_may_be_taken_without_directions():
+    with pytest.raises(FedvineError, match="only among nodes of one kind"):
+        Data(source="synthetic", undirected=True).open()
