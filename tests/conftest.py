@@ -74,9 +74,18 @@ BEGAN = pytest.StashKey[float]()
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path_factory, monkeypatch):
+def cache(tmp_path_factory, monkeypatch) -> Path:
     """Nothing a test caches is left behind or found by another test."""
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("FEDVINE_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """An empty folder, in which the test is."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

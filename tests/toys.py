@@ -10,6 +10,7 @@ import torch
 from fedvine.core.expect import Array, Number, Tensor
 from fedvine.core.method import Field, Method, Server, on_client
 from fedvine.core.rng import hashed_uniform, key, torch_rng
+from fedvine.engines.faults import MockClients
 from fedvine.nn.embedding import EmbeddingTable
 
 
@@ -23,6 +24,17 @@ def changed(method, **fields):
 def with_constants(kind: type[Any], **values: Any) -> type[Any]:
     """Return the class of a method with other constants."""
     return type(kind.__name__, (kind,), {**values, "__module__": kind.__module__})
+
+
+def listening(note, engine=MockClients):
+    """Return an engine that calls ``note(client, envelope, reply)`` after each call."""
+    class Listening(engine):
+        def _deliver(self, name, envelope):
+            reply = super()._deliver(name, envelope)
+            note(name, envelope, reply)
+            return reply
+
+    return Listening
 
 
 class Exchange(Method):

@@ -10,7 +10,7 @@ from engines.test_remote import Federation
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
-from toys import changed
+from toys import changed, listening
 
 from fedvine import testing
 from fedvine.aggregate.discrete_gaussian import Stream, _fill, discrete_gaussian
@@ -264,19 +264,17 @@ def test_a_run_that_was_killed_goes_on_with_the_noise_it_had(tmp_path):
 
     seen, sent = [], []
 
-    class Watched(LocalClients):
-        def _deliver(self, name, envelope):
-            reply = super()._deliver(name, envelope)
-            if envelope.function == "upload":
-                sent.append((name, envelope.place, b"".join(map(bytes, reply.buffers))))
-            return reply
+    def note(name, envelope, reply):
+        if envelope.function == "upload":
+            sent.append((name, envelope.place, b"".join(map(bytes, reply.buffers))))
 
+    engine = listening(note, LocalClients)
     method = changed(NOISY, aggregate={"secure": False})
     with pytest.raises(Killed):
-        testing.run_small(method, engine=Watched, out=tmp_path / "r", fresh=None,
+        testing.run_small(method, engine=engine, out=tmp_path / "r", fresh=None,
                           on_round=stop).finish()
     before = {(n, p): b for n, p, b in sent}
-    done = testing.run_small(method, engine=Watched, out=tmp_path / "r", fresh=None).finish()
+    done = testing.run_small(method, engine=engine, out=tmp_path / "r", fresh=None).finish()
     again = [(n, p) for n, p, _ in sent].count(("ada", (2, 1, 1, 0)))
     assert again == 2 and all(before.get((n, p), b) == b for n, p, b in sent)
     for worker in done.clients.workers.values():

@@ -1,7 +1,5 @@
 """The device where a method computes: chosen, refused, and no part of what a run is known by."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

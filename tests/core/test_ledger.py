@@ -97,13 +97,6 @@ def test_a_ledger_that_is_cut_while_a_job_is_at_work_is_refused_at_the_next_rele
         release(ledger, 3)
 
 
-def test_a_ledger_that_was_deleted_is_refused(kit):
-    release(kit.open(), 0)
-    shutil.rmtree(kit.folder)
-    with pytest.raises(FedvineError, match=r"has 0 lines, and by .*\.kit\.spent it had 1"):
-        kit.open()
-
-
 def test_without_its_counter_a_ledger_is_refused(kit):
     release(kit.open(), 0)
     kit.counter.unlink()

@@ -39,7 +39,8 @@ FAULTS = {
     "lost, then away": {"lose": {(1, 1, 1): {"cyd"}, (1, 0, 1): {"cyd"}}, "away": {
         (2, r): {"cyd"} for r in range(4)}},
     "away for a task": {"away": {(1, r): {"cyd"} for r in range(4)}},
-    "away when two tasks begin": {"away": {(t, 0): {"cyd"} for t in (1, 2)}}}
+    "away when two tasks begin": {"away": {(t, 0): {"cyd"} for t in (1, 2)}},
+    "late in the last task": {"lose": {(3, 0, c): {"bob"} for c in (1, 2)}}}
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
@@ -55,28 +56,12 @@ def test_the_server_has_the_sums_of_a_run_without_faults(method, fault):
     assert not any(found.clients._lost.values())
 
 
-def test_an_answer_that_is_late_in_the_last_task_is_not_lost():
-    """The sums of a site that was late when the last task began are there at the task's end."""
-    last = {(3, 0, c): {"bob"} for c in (1, 2)}
-    whole = testing.run_small(PLUS).finish()
-    found = testing.run_small(PLUS, engine=MockClients, quorum=0.5, lose=last).finish()
-    for name, value in sums_of(found.server).items():
-        np.testing.assert_allclose(value, sums_of(whole.server)[name], rtol=1e-4, atol=1e-4)
-
-
-def test_nothing_is_kept_where_every_answer_must_come():
-    made: Any = testing.run_small(PLUS).finish()
-    for worker in made.clients.workers.values():
-        assert "kept_uploads" not in vars(worker.client)
-    assert not made.clients._lost
-
-
-@pytest.mark.parametrize("more", [{"aggregate": {"secure": True}},
-                                  {"noise": 1.0, "clip": 1.0, "width": 0, "hops": 0}],
-                         ids=str)
-def test_hidden_sums_are_not_sent_again(more):
+@pytest.mark.parametrize(("more", "quorum"), [
+    ({}, 1.0), ({"aggregate": {"secure": True}}, 0.6),
+    ({"noise": 1.0, "clip": 1.0, "width": 0, "hops": 0}, 0.6)], ids=str)
+def test_hidden_sums_and_those_of_all_are_not_sent_again(more, quorum):
     """A sum of an earlier task's classes would be that of the late client alone."""
-    made: Any = testing.run_small(changed(PLUS, **more), quorum=0.6).finish()
+    made: Any = testing.run_small(changed(PLUS, **more), quorum=quorum).finish()
     for worker in made.clients.workers.values():
         assert "kept_uploads" not in vars(worker.client)
 

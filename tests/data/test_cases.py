@@ -1,7 +1,6 @@
 """Tables that other projects misread, each with its right value, or the question that is asked."""
 
 import contextlib
-import json
 import os
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -18,14 +17,9 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.io.nodes import read_graph, read_nodes
 from fedvine.data.io.read import from_frame, read
 
+pytestmark = pytest.mark.usefixtures("here")
 NAMED = {"src": "user", "dst": "item", "time": "t"}
 SHOP = ["--data", "g.csv", "--src", "user", "--dst", "item", "--time", "t"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def csv(name, head, rows):
@@ -162,13 +156,6 @@ def test_single_rows_of_impossible_years_are_a_question(odd, words):
     assert len(read("g.csv", **NAMED)) == 30        # all of them are there
 
 
-def test_a_row_far_from_all_others_is_a_question_in_every_run():
-    rows = [f"u{i % 5},i{i % 7},2024-01-{i // 4 + 1:02}" for i in range(80)]
-    csv("g.csv", "user,item,t", ["a,b,1970-01-01", *rows])
-    code, _, said = fedvine("run", "popularity", *SHOP, "--k", "1", "--split", "hash", "--out", "r")
-    assert code == 2 and "is 1970-01-01 the time of a row?" in said and not Path("r").exists()
-
-
 def test_stages_of_a_few_edges_are_questioned():
     csv("g.csv", "user,item,t", [f"u{i % 5},i{i % 7},{i}" for i in range(3100)])
     said = fedvine("run", "popularity", *SHOP, "--stages", "3", "--k", "1", "--split", "hash")[2]
@@ -275,30 +262,6 @@ def test_labels_that_say_missing_are_a_question():
     told, right = read_graph("n.csv", "e.csv", missing=["NA"]), read_graph("right.csv", "e.csv")
     assert told.classes == right.classes == ("a", "b") and np.array_equal(told.y, right.y)
     assert read_graph("n.csv", "e.csv", sure=True).classes == ("NA", "a", "b")
-
-
-@pytest.mark.slow
-def test_labels_that_are_missing_by_a_word_give_the_scores_of_empty_ones():
-    """Of one name: draws of a run depend on the name of its data."""
-    rows = [f"{i},{i % 3 + i % 7 / 9},{('a', 'b', 'NA')[i % 3]},{'NS'[i % 2]}" for i in range(120)]
-    scores, graphs = [], []
-    for folder, empty in (("told", False), ("right", True)):
-        csv(f"{folder}/nodes.csv", "id,x,label,bank",
-            [row.replace(",NA,", ",,") if empty else row for row in rows])
-        csv(f"{folder}/e.csv", "src,dst", [f"{i},{(i + 6) % 120}" for i in range(120)])
-        code, _, said = fedvine("run", "mlp", "--data", f"{folder}/nodes.csv", "--edges",
-                                f"{folder}/e.csv", "--client", "bank", "--out", f"{folder}/r",
-                                "--json", f"{folder}/s.json", "--set", "method.rounds=1",
-                                *([] if empty else ["--missing", "NA"]))
-        assert code == 0, said
-        graphs.append(read_graph(f"{folder}/nodes.csv", f"{folder}/e.csv", client="bank",
-                                 missing=[] if empty else ["NA"]))
-        scores.append(json.loads(Path(f"{folder}/s.json").read_text()))
-    told, right = graphs
-    assert told.classes == right.classes == ("a", "b") and told.owner.names == right.owner.names
-    for of in ("x", "y", "edges"):
-        assert np.array_equal(getattr(told, of), getattr(right, of))
-    assert [row["scores"] for row in scores[0]] == [row["scores"] for row in scores[1]]
 
 
 def test_names_that_say_missing_are_noted_with_counts():
@@ -559,9 +522,3 @@ def test_days_as_spreadsheets_number_them_are_asked_about():
     found = read(query, **NAMED)
     assert found.t[0] == 1_704_067_200 and found.t[1] - found.t[0] == 86_400
     assert len(read("days.csv", **NAMED, sure=True)) == 60
-
-
-@pytest.mark.parametrize(("row", "cells"), [("a,c,2,9", 4), ("a,c", 2)])
-def test_a_row_of_another_width_is_named_with_what_helps(row, cells):
-    csv("rag.csv", "user,item,t", ["a,b,1", row, "b,c,3"])
-    asked("rag.csv", [f"line 3 has {cells} cells, and should have 3", "double quotes"])

@@ -20,14 +20,8 @@ from fedvine.data.io.read import read
 from fedvine.data.spec import Data
 from fedvine.experiments.experiment import Experiment
 
+pytestmark = pytest.mark.usefixtures("here")
 COLUMNS = {"src": "user", "dst": "item", "time": "at"}
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
 
 
 def shop(rows, path="shop.db", kinds="user TEXT, item, at, town TEXT, price REAL"):

@@ -21,18 +21,12 @@ from fedvine.data.node_features import scales, sums
 from fedvine.data.spec import Data
 from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT, EventStream
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.run import run as prepare
 from fedvine.living.news import news
 from fedvine.testing import tiny_stream
 
+pytestmark = pytest.mark.usefixtures("here")
 NAMED = {"src": "user", "dst": "item", "time": "at"}
 KINDS = {"stars": WEIGHT, "miles": NUMBER, "airline": CATEGORY}
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
 
 
 def with_columns(stream, seed=0, kinds=KINDS):
@@ -206,43 +200,16 @@ ROWS = [(f"u{i * i % 13 + i // 40}", f"i{i * 7 % 11 + i // 60}", i, "ab"[i % 2],
          "xyz"[i % 3]) for i in range(120)]
 
 
-TWO_ROUNDS = {"name": "fedlink_plus", "rounds": 2}
-
-
 def write(many):
     Path("shop.csv").write_text("src,dst,time,town,stars,kind\n" + "".join(
         ",".join(map(str, row)) + "\n" for row in ROWS[:many]))
 
 
-def made(method=TWO_ROUNDS, source="shop.csv", **data):
+def made(method="fedlink_plus", source="shop.csv", **data):
     return Experiment.model_validate({
         "data": {"source": source, "client": "town", "weight": "stars", "features": "kind", **data},
         "method": method, "stages": "10", "open_end": True,
         "protocol": {"positives": 20, "negatives": 5}})
-
-
-def scores(run):
-    return {(stage.t, s, name): result["scores"] for stage in run.stages
-            for s, by in stage.found.items() for name, result in by.items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "bipartite"), [
-    (TWO_ROUNDS, True), ({"name": "fedlink", "rounds": 2}, False),
-    ({"name": "dgcolearn", "rounds": 2}, True)], ids=str)
-def test_nights_give_the_scores_of_one_run(bipartite, method):
-    data = {} if bipartite else {"bipartite": False}
-    for many in (47, 58, 90, 120):
-        write(many)
-        found = made(method, **data).run("run").finish()
-    stream = made(method, **data).data.open().before(found.plan.bounds[-1])
-    other = prepare(found.method, stream.split("town"), found.plan,
-                    protocol=found.protocol).finish()
-    assert found.ready.world.facts["tables"] == other.ready.world.facts["tables"]
-    assert scores(found) == scores(other) and len(scores(found)) >= 10
-    plain = made(method, weight=None, features=None, **data).run("plain").finish()
-    assert scores(plain) != scores(found)
-    assert found.notes == ()
 
 
 @pytest.mark.slow

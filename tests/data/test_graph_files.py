@@ -12,9 +12,7 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.identity import digest, names
 from fedvine.data.ids import Ids
-from fedvine.experiments.run import run
 from fedvine.living.rows import StoredRows
-from fedvine.methods.last_label import Common
 from fedvine.tasks.task_plan import by_task
 
 NAMES = ["zürich", "", "a b", "naïve/..", "0", "007"]
@@ -88,16 +86,3 @@ def test_what_cannot_be_read_is_said(tmp_path):
     (tmp_path / "other").mkdir()
     with pytest.raises(FedvineError, match="is not a graph; name a new folder"):
         made.write(tmp_path / "other")
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_run_folder_has_the_graph_and_its_parts(tmp_path, keep):
-    made = graph(True)
-    split = made.split("town")
-    run(Common(), split, by_task(made), out=tmp_path / "run", keep=keep).finish()
-    assert (tmp_path / "run" / "data").exists() == keep
-    if keep:
-        rows = StoredRows.open(tmp_path / "run" / "data")
-        same(made, rows.split.stream)
-        for name, part in rows.split.parts.items():
-            same(split.parts[name], part)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages.test_readme import code
+from wrong import fedvine
 
-from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
@@ -218,18 +218,10 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, nodes, edges, options, 
     ("SELECT 1 AS id, 'a' AS label, 'NaN'::FLOAT AS x", 'the query of nodes: column "x" is empty'),
     ([1, 2], "A list is no table"),
 ])
-def test_a_source_that_is_no_table_of_nodes(tmp_path, monkeypatch, nodes, said):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty.csv").touch()
+def test_a_source_that_is_no_table_of_nodes(here, nodes, said):
+    (here / "empty.csv").touch()
     with pytest.raises(FedvineError, match=said):
         read_graph(nodes, pd.DataFrame({"src": [1], "dst": [1]}))
-
-
-def commanded(capsys, *words):
-    """The exit code of a command, and what it said."""
-    with pytest.raises(SystemExit) as ended:
-        main.main([str(w) for w in words])
-    return ended.value.code, capsys.readouterr()
 
 
 @pytest.mark.parametrize(("more", "said"), [
@@ -241,18 +233,15 @@ def commanded(capsys, *words):
     (["--edges", "edges.csv", "--split", "bank"], 'no column "bank" to split by'),
     (["--edges", "edges.csv", "--set", "data.options.feature=x"], 'data.options has "feature"'),
 ])
-def test_a_bad_command_changes_nothing_on_disk(tmp_path, monkeypatch, capsys, more, said):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    write(tmp_path, NODES, EDGES)
-    write(tmp_path, NODES, changed(EDGES, 2, 1, "zz"))
-    (tmp_path / "edges.csv").rename("bad.csv")
-    write(tmp_path, NODES, EDGES)
-    before = {p: p.read_bytes() for p in tmp_path.iterdir()}
-    code, said_ = commanded(capsys, "run", "power", "--data", "nodes.csv", *more)
-    assert code == 2 and said in said_.err and said_.err.count("\n") == 1
-    after = [p for p in tmp_path.iterdir() if p.name != "cache" or any(p.iterdir())]
-    assert {p: p.read_bytes() for p in after} == before
+def test_a_bad_command_changes_nothing_on_disk(here, cache, more, said):
+    write(here, NODES, EDGES)
+    write(here, NODES, changed(EDGES, 2, 1, "zz"))
+    (here / "edges.csv").rename("bad.csv")
+    write(here, NODES, EDGES)
+    before = {p: p.read_bytes() for p in here.iterdir()}
+    code, _, told = fedvine("run", "power", "--data", "nodes.csv", *more)
+    assert code == 2 and said in told and told.count("\n") == 1
+    assert {p: p.read_bytes() for p in here.iterdir()} == before and not list(cache.iterdir())
 
 
 def test_data_sets_and_link_methods_take_no_second_table(tmp_path):
@@ -343,29 +332,6 @@ def test_an_experiment_file_finds_both_tables_beside_it(tmp_path, monkeypatch):
     again = Experiment.of_run(tmp_path / "run")
     assert again.identity() == made.updated({"method": TINY}).identity()
     assert again.run(tmp_path / "run").finish().scores == run.scores
-
-
-def test_a_run_refuses_to_go_on_with_nodes_of_other_owners(tmp_path):
-    nodes, edges = banks()
-    made = experiment(write(tmp_path, nodes, edges), "replay")
-    made.run(tmp_path / "run").finish()
-    write(tmp_path, changed(nodes, 1, 5, {"north": "west"}.get(nodes[1][5], "north")), edges)
-    with pytest.raises(FedvineError):
-        made.run(tmp_path / "run").finish()
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_page(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, *banks())
-    tiny = ["--client", "bank", *(w for k, v in TINY.items() for w in ("--set", f"method.{k}={v}"))]
-    ended, said = commanded(capsys, "run", "power", "--data", "nodes.csv", "--edges", "edges.csv",
-                            *tiny, "--json", "scores.json")
-    assert ended == 0 and "north" in said.out and (tmp_path / "runs/power-nodes-s0").is_dir()
-    ended, said = commanded(capsys, "compare", "replay", "--data", "nodes.csv", "--edges",
-                            "edges.csv", "--node", "id", "--label", "label", *tiny, "--seeds", "1",
-                            "--markdown", "-")
-    assert ended == 0 and "replay" in said.out and "AM" in said.out
 
 
 def test_the_lines_of_the_page_run(tmp_path, monkeypatch, capsys):

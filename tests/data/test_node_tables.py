@@ -21,10 +21,8 @@ EDGES = "src,dst,time,shop\n" + "".join(
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "edges.csv").write_text(EDGES)
+def edges(here):
+    (here / "edges.csv").write_text(EDGES)
 
 
 def table(text, ids=("u0", "u1", "u2", "u4"), key="src", **options):

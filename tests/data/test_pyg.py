@@ -1,7 +1,5 @@
 """To PyTorch Geometric and back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -59,9 +59,8 @@ def test_digits_of_a_date_are_no_seconds(form, said, text):
 @pytest.mark.parametrize(("by", "said"), [(10 ** 3, "milliseconds"), (10 ** 6, "microseconds"),
                                           (10 ** 9, "nanoseconds")])
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_times_far_after_today_are_of_another_unit(tmp_path, monkeypatch, by, said, kind):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("here")
+def test_times_far_after_today_are_of_another_unit(by, said, kind):
     seconds = ((days(60) - pd.Timestamp(0)) // pd.Timedelta("1s")).to_numpy()
     table = edges(by * seconds).rename(columns={"time": "at"})
     table.to_csv("t.csv", index=False) if kind == "csv" else table.to_parquet("t.parquet")

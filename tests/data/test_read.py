@@ -1,7 +1,5 @@
 """A table becomes the stream that a person would make from it by hand."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import unicodedata
@@ -26,12 +24,6 @@ from fedvine.data.names import SPACES, in_words
 from fedvine.data.stream import EventStream
 
 NAMED: dict[str, Any] = {"src": "user", "dst": "item", "time": "at"}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def write(path: Path, text: str) -> Path:
@@ -168,13 +160,6 @@ def test_every_kind_of_file_gives_the_same(tmp_path):
     assert edges(read(f"WITH t AS (FROM '{parquet}') SELECT * FROM t; -- all", **NAMED)) == expected
 
 
-def test_what_a_database_holds_comes_as_a_frame(tmp_path):
-    with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
-        connection.execute("CREATE TABLE sales AS SELECT 'a' AS user, 'b' AS item, 1 AS at")
-        stream = from_frame(connection.sql("FROM sales").to_arrow_table(), **NAMED)
-    assert edges(stream) == [("a", "b", 1)]
-
-
 @pytest.mark.parametrize(("name", "kind"), [
     *((name, "csv") for name in ("a*.csv", "q[1].csv", "w?.csv", "[a-z].csv", "it's.csv",
                                  "{a,b}.csv", "$HOME.csv", "with love.csv", "t=9/u.csv")),
@@ -241,15 +226,6 @@ def test_a_query_keeps_its_order_in_ties():
     assert [int(stream.src_ids[n]) for n in stream.src.tolist()] == [i for i, in ordered]
 
 
-def test_ids_keep_their_names(tmp_path):
-    cells = ["007", "1e5", "99999999999999999999999", "x", "7"]
-    path = write(tmp_path / "t.csv", "user,item,at\n" + "".join(
-        f"{c},{i + 1}.0,{i}\n" for i, c in enumerate(cells)))
-    stream = read(path, **NAMED)
-    assert [stream.src_ids[i] for i in range(5)] == cells
-    assert [stream.dst_ids[i] for i in range(5)] == ["1", "2", "3", "4", "5"]
-
-
 @pytest.mark.parametrize(("cells", "expected"), [
     ([1.0, 2.0], ["1", "2"]), ([1, 2], ["1", "2"]),
     (["01", "2"], ["01", "2"]), (["1.0", "x"], ["1.0", "x"]), (["1.10", "2"], ["1.10", "2"])])
@@ -271,18 +247,6 @@ def test_one_dictionary_for_numbers_and_text():
                   bipartite=False)
     assert stream.src.tolist() == [0, 2] and stream.dst.tolist() == [1, 0]
     assert [stream.src_ids[i] for i in range(3)] == ["7", "x", "8"]
-
-
-def test_frames_of_all_makers_give_the_same():
-    columns = {"user": ["b", "a", "a"], "item": [1, 2, 1], "w": [0.5, 1.0, 2.0],
-               "at": [datetime(2020, 1, 2), datetime(2020, 1, 1), datetime(2020, 1, 2)]}
-    frames = [pandas.DataFrame(columns), polars.DataFrame(columns), pyarrow.table(columns)]
-    for frame in frames:
-        stream = from_frame(frame, **NAMED, weight="w", name="mine")
-        assert edges(stream) == [("a", "2", 1577836800), ("b", "1", 1577923200),
-                                 ("a", "1", 1577923200)]
-        assert stream.weight is not None and stream.weight.tolist() == [1.0, 0.5, 2.0]
-        assert stream.name == "mine"
 
 
 def test_frames_with_dates_categories_and_zones():
@@ -329,8 +293,7 @@ def test_a_stream_knows_whether_its_times_were_dates(tmp_path):
     assert read(formed, **NAMED, time_format="%d.%m.%Y").dates
 
 
-def test_a_table_that_grows_leaves_one_stream_in_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+def test_a_table_that_grows_leaves_one_stream_in_the_cache(tmp_path, cache, monkeypatch):
     monkeypatch.setattr("fedvine.data.io.store.KEPT", -1.0)
     table, other = tmp_path / "shop.csv", tmp_path / "other" / "shop.csv"
     other.parent.mkdir()
@@ -340,7 +303,7 @@ def test_a_table_that_grows_leaves_one_stream_in_the_cache(tmp_path, monkeypatch
         table.write_text("src,dst,time\n" + "".join(f"a,x,{i}\n" for i in range(rows)))
         assert len(read(table, src="src", dst="dst", time="time")) == rows
         swapped = read(table, src="dst", dst="src", time="time")    # read in another way
-    assert len(list((tmp_path / "cache").glob("shop-*"))) == 3
+    assert len(list(cache.glob("shop-*"))) == 3
     assert len(kept) == 1 and len(swapped) == 3
 
 

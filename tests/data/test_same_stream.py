@@ -3,7 +3,6 @@
 import sqlite3
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -129,11 +128,3 @@ def test_values_of_any_types_in_one_column_are_named_alone_as_they_are_together(
     found = from_frame(rows, src="user", dst="item", time="t")
     assert [found.src_ids[i] for i in found.src.tolist()] == [name_of(v) for v in values]
     assert np.asarray(found.t).tolist() == list(range(len(values)))
-
-
-def test_a_frame_that_cannot_be_read_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path))
-    rows = pd.DataFrame({"user": [1.5, 2.0], "item": ["a", "b"], "t": [1, 2]})
-    with pytest.raises(FedvineError, match=r'"user" holds "1.5" in row 1, which is no whole'):
-        from_frame(rows, src="user", dst="item", time="t")
-    assert not list(Path(tmp_path).iterdir())

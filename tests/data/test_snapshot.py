@@ -56,16 +56,6 @@ def test_changes_since_they_were_last_taken(stages, window, taken):
             before, known = edges, seen
 
 
-def test_it_goes_on_from_a_save():
-    first, second = stage([(0, 1, False), (1, 2, False)]), stage([(0, 1, True), (4, 5, False)])
-    whole, part = Snapshot(2), Snapshot(2)
-    whole.advance(first)
-    part.load_state_dict(whole.state_dict())
-    assert whole.advance(second).tolist() == part.advance(second).tolist() == [4, 5]
-    assert (whole.edges == part.edges).all()
-    assert whole.edges.T.tolist() == [[1, 2], [4, 5]]
-
-
 @given(STAGES, st.sampled_from([None, 1, 2]), st.sets(st.integers(0, 5)))
 def test_edges_that_came_are_in_the_order_of_their_events(stages, window, taken):
     """Of several events of a stage the first one counts, after a deletion the next one."""

@@ -153,25 +153,3 @@ def test_durations_and_their_errors():
         by_count(stream, 0)
     with pytest.raises(ValueError, match="shares"):
         by_time(stream, "10d", val=0.7, test=0.7)
-
-
-def test_a_later_cut_of_the_stream_changes_no_louvain_part_of_the_known_items():
-    """Communities come from the first 70 % alone."""
-    stream = tiny_stream(2000)
-    from fedvine.partitions import louvain
-    early = louvain.partition(stream, 3, 0)
-    changed = EventStream(stream.src, np.concatenate(
-        [stream.dst[:1400], stream.dst[1400:][::-1]]), stream.t, stream.src_ids, stream.dst_ids)
-    assert (louvain.partition(changed, 3, 0) == early).all()
-
-
-def test_parts_are_cut_when_the_first_is_read(monkeypatch):
-    """Names and their number are known before; a method whose server holds the graph reads none."""
-    from fedvine.data import split as file
-    made = []
-    cut = file.parts
-    monkeypatch.setattr(file, "parts", lambda *args: made.append(1) or cut(*args))
-    found = tiny_stream().split("hash", k=3)
-    assert list(found) == ["client-1", "client-2", "client-3"] and len(found.parts) == 3
-    assert "client-9" not in found.parts and not made
-    assert sum(len(p) for p in found.parts.values()) == len(found.stream) and made == [1]

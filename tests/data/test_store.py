@@ -1,7 +1,5 @@
 """A table is read once, whole or not at all, in bounded memory."""
 
-from __future__ import annotations
-
 import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
@@ -13,17 +11,12 @@ import numpy as np
 import pytest
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.files import cache_folder
 from fedvine.data.io import store as stores
 from fedvine.data.io.read import read
 from fedvine.data.stream import EventStream
 
 NAMED: dict[str, Any] = {"src": "user", "dst": "item", "time": "at"}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -156,7 +149,6 @@ def test_a_table_larger_than_memory(cache):
 
 
 def test_cache_folder(monkeypatch):
-    from fedvine.core.files import cache_folder
     monkeypatch.delenv("FEDVINE_CACHE")
     assert cache_folder().name == "fedvine"
     monkeypatch.setenv("FEDVINE_CACHE", os.sep + "elsewhere")

@@ -14,13 +14,8 @@ from fedvine.data.io.read import from_frame, read
 from fedvine.data.spec import Data
 from fedvine.data.stream import EventStream
 
+pytestmark = pytest.mark.usefixtures("here")
 NAMED = ["--data", "t.csv", "--src", "user", "--dst", "item", "--time", "at"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def table(head, rows, name="t.csv"):
@@ -108,15 +103,6 @@ def test_names_that_both_columns_have_are_said_where_they_count_as_different(end
                      if said else ())
 
 
-def test_clients_whose_names_are_nearly_the_same_are_said():
-    table("user,item,at,town", [f"u{i},v{i},{i},{('JFK', 'jfk ', 'LGA')[i % 3]}" for i in range(9)])
-    named = {"src": "user", "dst": "item", "time": "at", "client": "town"}
-    note, = read("t.csv", **named).notes
-    assert note == (
-        't.csv: 2 names of "town" differ only in case, spaces or form from another one, such as '
-        '"JFK" and "jfk"; they count as different: if they are one, write them in one way.')
-
-
 @pytest.mark.slow
 def test_what_is_not_used_and_what_is_there_twice_is_said_once(here):
     rows = [f"u{i % 3},i{i % 4},{i},{'ab'[i % 2]},{i / 3},x" for i in range(60)]
@@ -163,15 +149,6 @@ def test_notes_of_a_graph_and_its_clients():
     assert len(read_graph("t.csv", "e.csv", client="bank", sure=True)) == 300
 
 
-def test_numbers_with_a_decimal_comma_are_said_where_they_are_not_used():
-    table("id,label,age,price,dates,name", [
-        f'{i},{"ab"[i % 2]},{i},"{i},5","{i},{i},{i}",n' for i in range(9)])
-    table("src,dst", ["0,1"], "e.csv")
-    _, said = read_graph("t.csv", "e.csv").notes
-    assert said == ('t.csv: the numbers of "price" have commas, such as 0,5, and are not used; '
-                    "write 0.5.")
-
-
 @pytest.mark.parametrize(("form", "texts", "times"), [
     ("%d.%m.%Y %H:%M", ["03.04.2012 18:00", "01.01.1970 00:01"], [60, 1333476000]),
     ("%m/%d/%Y", ["04/03/2012", "01/02/1970"], [86400, 1333411200]),
@@ -184,18 +161,6 @@ def test_a_time_format(form, texts, times):
     assert stream.t.tolist() == times
     code, _, told = fedvine("run", "edgebank", *NAMED, "--time-format", form, "--k", "1")
     assert code == 0, told
-
-
-@pytest.mark.slow
-def test_users_and_items_of_one_kind():
-    table("user,item,at", [f"n{i % 5},n{i * 3 % 7},{i}" for i in range(60)])
-    for word, kinds in (("no", 7), ("yes", 5)):
-        code, _, told = fedvine("run", "edgebank", *NAMED, "--bipartite", word, "--k", "2", "--out",
-                                word)
-        assert code == 0, told
-        data = Data(source="t.csv", src="user", dst="item", time="at", bipartite=word == "yes")
-        assert data.open().num_src == kinds
-        assert fedvine("predict", word, "--all", "--out", f"{word}.csv")[0] == 0
 
 
 @pytest.mark.slow

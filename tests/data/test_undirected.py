@@ -10,7 +10,6 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.identity import digest
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
-from fedvine.data.snapshot import Snapshot
 from fedvine.data.spec import Data
 from fedvine.data.split import split
 from fedvine.data.stream import EventStream
@@ -22,7 +21,6 @@ from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import run
 from fedvine.federation.site import Site
 from fedvine.federation.site_saves import SiteForecasts
-from fedvine.methods._dgcolearn.targets import pairs
 from fedvine.methods._fedlink.rows import SIDES, make_batch
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.popularity import Popularity, Recency
@@ -218,27 +216,6 @@ def test_data_sets_know_whether_their_edges_have_a_direction():
     assert not snapshots.events("x", [(0, day)]).directed
 
 
-@pytest.mark.parametrize("directed", [True, False])
-def test_pairs_that_are_learned_have_no_edge_among_their_negatives(directed):
-    """What dgcolearn and its kin learn: edges of a stage, and as many pairs that are none."""
-    stream = contacts(300).with_direction(directed).both_ways()
-    snapshot = Snapshot()
-    snapshot.advance(stream)
-    ends, truth = pairs(stream, snapshot, np.random.default_rng(0))
-    right, wrong = ({tuple(p) for p in ends[:, truth == y].T.tolist()} for y in (1, 0))
-    assert right == {(u, v) for u, v in zip(stream.src.tolist(), stream.dst.tolist(), strict=True)
-                     if u != v}
-    assert wrong and not wrong & right and all(u != v for u, v in wrong)
-    if not directed:
-        assert right == {(v, u) for u, v in right}
-        assert {u for u, _ in wrong} == {v for _, v in right}       # from either end
-
-
-def test_a_data_set_may_be_taken_without_directions():
-    with pytest.raises(FedvineError, match="only among nodes of one kind"):
-        Data(source="synthetic", undirected=True).open()
-
-
 def test_forecasts_know_both_directions_and_name_nobody_to_themselves():
     stream = contacts()
     done = run(Popularity(), split(stream, "client"), PLAN, protocol=PROTOCOL).finish()
@@ -308,3 +285,8 @@ def test_an_edge_that_is_asked_is_not_told_by_the_same_edge_the_other_way_round(
             scores = [net.logits(*net(*rows, graph, weight), graph.src[[n]], graph.dst[[n]], False)
                       for weight in (held, both)]
         assert len(back) == 1 and torch.equal(*scores)
+
+
+def test_a_data_set_may_be_taken_without_directions():
+    with pytest.raises(FedvineError, match="only among nodes of one kind"):
+        Data(source="synthetic", undirected=True).open()

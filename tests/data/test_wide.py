@@ -11,10 +11,7 @@ from fedvine.core.rng import rng
 from fedvine.data.io import nodes
 from fedvine.data.io.nodes import read_graph
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def frame(rows=5000, columns=23):
@@ -68,12 +65,3 @@ def test_a_bad_number_is_named_wherever_it_is(monkeypatch, kind, column, value, 
     Path("e.csv").write_text("src,dst\n1,2\n")
     with pytest.raises(FedvineError, match=words):
         read_graph(f"t.{kind}", "e.csv")
-
-
-def test_columns_are_moved_together_in_place():
-    x = np.arange(35, dtype=np.float32).reshape(5, 7)
-    for left in ([], [0], [6], [0, 3, 6], list(range(7))):
-        held = x.copy()
-        found = nodes._without(held, np.array(left, int))
-        np.testing.assert_array_equal(found, np.delete(x, np.array(left, int), 1))
-        assert found.base is None or np.shares_memory(found, held) or not found.size

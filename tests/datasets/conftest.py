@@ -11,7 +11,6 @@ import pytest
 def site(tmp_path, monkeypatch):
     """A folder, and the address under which it is served; no file of real data is found."""
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "served"
     folder.mkdir()
 

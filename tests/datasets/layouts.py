@@ -1,7 +1,5 @@
 """Where the labelled graphs lie, and small files in the layouts of those that are not here."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,11 +1,7 @@
 """Streams whose nodes have classes: the published counts, and since when each class is known."""
 
-from __future__ import annotations
-
 import gzip
-import shutil
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,21 +10,11 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.datasets import flights, patent, sociopatterns, wikipedia
+from fedvine.datasets.snap import BitcoinOtc
 
 CITED = "7 3 0.0\n3 9 0.25\n9 4 0.25\n7 4 1.0\n"
 CLASSED = "3 b\n4 b\n7 a\n9 c\n"
 MET = "100\t5\t6\t1A\tStaff\n120\t6\t8\tStaff\t1B\n120\t5\t8\t1A\t1B\n"
-
-
-def copied(data: Path, place: str, tmp_path: Path) -> Path:
-    if not (data / place).is_dir():
-        pytest.skip(f"FEDVINE_DATA has no {place}")
-    return Path(shutil.copytree(data / place, tmp_path / "copy"))
-
-
-def lines(file: Path, delimiter: str) -> list[list[str]]:
-    with gzip.open(file, "rt") as text:
-        return [line.rstrip("\n").split(delimiter) for line in text]
 
 
 def edges(stream: EventStream) -> list[tuple[str, str, float]]:
@@ -48,23 +34,6 @@ def names(stream: EventStream, before: float = np.inf) -> dict[str, str]:
             for i, y in enumerate(known.at(before, stream.num_src)[1].tolist()) if y >= 0}
 
 
-def first_times(stream: EventStream) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for src, dst, t in edges(stream):
-        for node in (src,) if stream.bipartite else (src, dst):
-            found.setdefault(node, t)
-    return found
-
-
-def known_from_the_first_edge(stream: EventStream) -> None:
-    """One row a node, at the time of its first edge, not earlier and not later."""
-    known = nodes(stream)
-    assert len(known) == stream.num_src and known.x is None
-    assert known.t.dtype == stream.t.dtype
-    assert {stream.src_ids[n]: t for n, t in zip(known.node, known.t.tolist(), strict=True)
-            } == first_times(stream)
-
-
 # -- patent ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("packed", [False, True])
 def test_patents_are_known_when_they_appear(tmp_path, packed):
@@ -81,37 +50,14 @@ def test_patents_are_known_when_they_appear(tmp_path, packed):
     assert names(stream, 0.3) == {"7": "a", "3": "b", "9": "c", "4": "b"}
 
 
-@pytest.mark.slow
-def test_the_real_patents(data, tmp_path):
-    folder = copied(data, "temporal/patent", tmp_path)
-    stream = patent.load(folder)
-    assert (len(stream), stream.num_src) == (41_916, 12_214)
-    assert stream.t.dtype == np.float64 and (stream.t[0], stream.t[-1]) == (0, 1)
-    assert len(np.unique(stream.t)) == 891
-    assert edges(stream) == [(s, d, float(t)) for s, d, t in lines(folder / "patent.txt.gz", " ")]
-    assert Counter(names(stream).values()) == {"1": 3_347, "2": 2_634, "3": 3_796, "4": 933,
-                                               "5": 769, "6": 735}
-    assert names(stream) == dict(lines(folder / "node2label.txt.gz", " "))
-    known_from_the_first_edge(stream)
-    # What the docstring says of it.
-    citing, cited = np.unique(stream.src), np.unique(stream.dst)
-    assert (len(citing), len(cited)) == (5_000, 7_410)
-    assert len(np.unique(np.stack([stream.src, stream.t], 1), axis=0)) == 5_000
-    assert (np.asarray(stream.t) > 0.87).mean() > 0.9
-    y = nodes(stream).at(np.inf, stream.num_src)[1]
-    assert round((y[stream.src] == y[stream.dst]).mean(), 2) == 0.67
-    plan = stream.by_count(int(patent.STAGES))
-    assert len(plan) == 10 and sum(len(plan.stage(stream, i)) for i in range(10)) == len(stream)
-    # Without a folder the files below FEDVINE_DATA are the ones that are read.
-    assert edges(patent.load()) == edges(stream)
-
-
 def test_a_patent_without_a_class_is_not_known(tmp_path):
     (tmp_path / "patent.txt").write_text(CITED)
     (tmp_path / "node2label.txt").write_text("3 b\n7 a\n1000 z\n")
     stream = patent.load(tmp_path)
     assert names(stream) == {"3": "b", "7": "a"} and nodes(stream).classes == ("a", "b")
-    known_from_the_first_edge(stream)
+    known = nodes(stream)
+    assert {stream.src_ids[n]: t for n, t in zip(known.node, known.t, strict=True)} == {
+        "7": 0, "3": 0, "9": 0.25, "4": 0.25}      # of their first edges
 
 
 @pytest.mark.parametrize(("cited", "classed", "said"), [
@@ -135,15 +81,6 @@ def test_other_patents_are_refused(tmp_path, cited, classed, said):
     assert len(patent.load(tmp_path)) == 4
 
 
-def test_patents_that_are_not_there(tmp_path, monkeypatch):
-    monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    with pytest.raises(FedvineError, match=r"patent\.txt and node2label\.txt .*, which is unset"):
-        patent.load()
-    (tmp_path / "patent.txt").write_text(CITED)
-    with pytest.raises(FedvineError, match=rf"^node2label\.txt were not found in {tmp_path}"):
-        patent.load(tmp_path)
-
-
 # -- sociopatterns -----------------------------------------------------------------------------
 @pytest.mark.parametrize("packed", [False, True])
 def test_people_are_known_when_they_are_met(tmp_path, packed):
@@ -159,34 +96,9 @@ def test_people_are_known_when_they_are_met(tmp_path, packed):
     assert names(stream, 121) == {"5": "1A", "6": "Staff", "8": "1B"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("network", "contacts", "sizes", "stages"), [
-    ("primary_school", 125_773, {"1A": 23, "1B": 25, "2A": 23, "2B": 26, "3A": 23, "3B": 22,
-                                 "4A": 21, "4B": 23, "5A": 22, "5B": 24, "Teachers": 10}, 25),
-    ("thiers", 45_047, {"MP*1": 31, "MP*2": 35, "PC": 38, "PC*": 35, "PSI*": 41}, 9),
-    ("hospital", 32_424, {"ADM": 8, "MED": 11, "NUR": 27, "PAT": 29}, 6),
-])
-def test_the_real_contacts(data, tmp_path, network, contacts, sizes, stages):
-    folder = copied(data, "temporal/sociopatterns", tmp_path)
-    stream = sociopatterns.load(folder, network)
-    rows = lines(folder / f"{sociopatterns.NETWORKS[network]}.gz", "\t")
-    assert len(stream) == contacts and stream.num_src == sum(sizes.values())
-    assert edges(stream) == [(i, j, int(t)) for t, i, j, *_ in rows]
-    assert stream.t.dtype == np.int64 and bool((stream.t % 20 == stream.t[0] % 20).all())
-    assert Counter(names(stream).values()) == sizes
-    assert names(stream) == {**{row[1]: row[3] for row in rows}, **{row[2]: row[4] for row in rows}}
-    known_from_the_first_edge(stream)
-    assert len(stream.by_count(int(sociopatterns.STAGES))) == stages
-    if network == "primary_school":
-        assert edges(sociopatterns.load()) == edges(stream)
-
-
-def test_other_contacts_are_refused(tmp_path, monkeypatch):
+def test_other_contacts_are_refused(tmp_path):
     with pytest.raises(FedvineError, match=r'no network "hopsital" \(did you mean "hospital"\?\)'):
         sociopatterns.load(tmp_path, "hopsital")
-    monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    with pytest.raises(FedvineError, match=r"Primary_School\.csv was not found in FEDVINE_DATA, "):
-        sociopatterns.load()
     for text, said in ((MET + "140\t5\t6\t1B\tStaff\n", "gives node 5 the classes 1A and 1B"),
                        (MET + "140\t5\t6\t1A\t\n", "does not have 5 values in line 4"),
                        (MET + "140\t5\t\t1A\tStaff\n", '"j" is empty in row 4'),
@@ -232,3 +144,34 @@ def test_planes_beside_the_flights(tmp_path):
         planes.write_bytes(wrong)
         with pytest.raises(FedvineError, match=r"planes\.csv is not a table of planes"):
             flights.load(tmp_path)
+
+
+# -- real files ----------------------------------------------------------------------------------
+SCHOOL = dict(zip("1A 1B 2A 2B 3A 3B 4A 4B 5A 5B Teachers".split(),
+                  (23, 25, 23, 26, 23, 22, 21, 23, 22, 24, 10), strict=True))
+THIERS = {"MP*1": 31, "MP*2": 35, "PC": 38, "PC*": 35, "PSI*": 41}
+PATENTS = {"1": 3_347, "2": 2_634, "3": 3_796, "4": 933, "5": 769, "6": 735}
+PLANES = {"BOEING": 1_627, "AIRBUS": 736, "BOMBARDIER": 375, "EMBRAER": 299,
+          "MCDONNELL DOUGLAS": 236}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("place", "module", "options", "counts", "stages", "classes"), [
+    ("wikipedia", wikipedia, {}, (157_474, 8_227, 1_000), 10, None),
+    ("bitcoin", BitcoinOtc, {}, (35_592, 5_881, 5_881), 21, None),
+    ("patent", patent, {}, (41_916, 12_214, 12_214), 10, PATENTS),
+    ("sociopatterns", sociopatterns, {}, (125_773, 242, 242), 25, SCHOOL),
+    ("sociopatterns", sociopatterns, {"network": "thiers"}, (45_047, 180, 180), 9, THIERS),
+    ("sociopatterns", sociopatterns, {"network": "hospital"}, (32_424, 75, 75), 6,
+     {"ADM": 8, "MED": 11, "NUR": 27, "PAT": 29}),
+    ("flights", flights, {}, (328_521, 4_037, 104), 12, PLANES)],
+    ids=lambda v: v.__name__ if hasattr(v, "__name__") else "")
+def test_real_files_have_the_published_counts(data, place, module, options, counts, stages,
+                                              classes):
+    if not (data / "temporal" / place).is_dir():
+        pytest.skip(f"FEDVINE_DATA has no temporal/{place}")
+    stream = module.load(**options)
+    assert (len(stream), stream.num_src, stream.num_dst) == counts
+    cut = stream.by_count if isinstance(module.STAGES, int) else stream.by_time
+    assert len(cut(module.STAGES)) == stages
+    assert classes is None or Counter(names(stream).values()) == classes

@@ -1,7 +1,5 @@
 """The data sets of DG-CoLearn: real files against their known counts, snapshots against replay."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import shutil
@@ -19,9 +17,11 @@ from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.stream import EventStream
-from fedvine.datasets import snapshots
+from fedvine.datasets import patent, snapshots, sociopatterns
+from fedvine.datasets.foursquare import FourCities
 from fedvine.datasets.snap import As733, BitcoinOtc, Uci
 from fedvine.datasets.snapshots import Dblp3, Dblp5, Reddit
+from fedvine.datasets.tgb import TgblCoin, TgbnReddit
 
 MESSAGES = "7 3 100\n3 9 100\n7 3 250\n"
 FILES = {Uci: ("CollegeMsg.txt.gz", gzip.compress(MESSAGES.encode())),
@@ -103,25 +103,6 @@ def test_uci(data, tmp_path, monkeypatch):
     assert Uci.load().t.tolist() == stream.t.tolist()
 
 
-@pytest.mark.slow
-def test_bitcoin_otc(data, tmp_path):
-    file = copied(data, "temporal/bitcoin/soc-sign-bitcoinotc.csv.gz", tmp_path)
-    stream = BitcoinOtc.load(tmp_path)
-    assert (len(stream), stream.num_src, stream.bipartite) == (35_592, 5_881, False)
-    rows = [line.split(",") for line in unpacked(file)]
-    assert [stream.src_ids[i] for i in stream.src.tolist()] == [row[0] for row in rows]
-    assert [stream.src_ids[i] for i in stream.dst.tolist()] == [row[1] for row in rows]
-    assert stream.weight is not None and stream.weight.tolist() == [float(row[2]) for row in rows]
-    assert (stream.weight > 0).mean() == pytest.approx(0.9, abs=0.001) and stream.weight.all()
-    assert stream.t.tolist() == [int(float(row[3])) for row in rows]
-    assert stream.t.dtype == np.int64 and stream.deleted is None
-    assert [datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d") for t in stream.t[[0, -1]]] == [
-        "2010-11-08", "2016-01-25"]
-    plan = stream.by_time(BitcoinOtc.STAGES)
-    sizes = [len(plan.stage(stream, i)) for i in range(len(plan))]
-    assert (len(plan), min(sizes), max(sizes)) == (21, 136, 4_558)
-
-
 @pytest.mark.parametrize("module", FILES, ids=lambda module: module.__name__.split(".")[-1])
 def test_plain_files_are_read_as_packed_ones(module, tmp_path):
     name, content = FILES[module]
@@ -136,9 +117,7 @@ def test_plain_files_are_read_as_packed_ones(module, tmp_path):
 
 
 @pytest.mark.parametrize("module", FILES, ids=lambda module: module.__name__.split(".")[-1])
-def test_downloaded_once_and_checked_ever_after(module, served, tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
-    monkeypatch.setenv("FEDVINE_CACHE", str(cache))
+def test_downloaded_once_and_checked_ever_after(module, served, cache):
     name, content = FILES[module]
     (served / name).write_bytes(content)
     edges = len(module.load())
@@ -327,16 +306,20 @@ def test_npz_below_fedvine_data(tmp_path, monkeypatch):
         Dblp3.load()
 
 
-@pytest.mark.parametrize(("kind", "place"), [
+@pytest.mark.parametrize(("kind", "said"), [
+    (patent, "patent.txt and node2label.txt"), (sociopatterns, "Primary_School.csv"),
+    (FourCities, "LBSN2Vec"), (TgblCoin, "tgbl-coin_edgelist_v2.csv"),
+    (TgbnReddit, "tgbn-reddit_edgelist.csv"),
     (Dblp3, "trytodoit227/RTGCN-new, data/DBLP3/DBLP3.npz"),
     (Dblp5, "trytodoit227/RTGCN-new, data/DBLP5/DBLP5.npz"),
     (Reddit, "data/raw/reddit.npz of github.com/CharliedoD/DyGC_E")])
-def test_where_to_get_it(kind, place, tmp_path, monkeypatch):
+def test_where_to_get_it(kind, said, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
-    with pytest.raises(FedvineError, match=f"FEDVINE_DATA, which is unset.*{place}"):
-        kind.load()
-    with pytest.raises(FedvineError, match=f"not found in {tmp_path}.*{place}"):
-        kind.load(tmp_path)
+    for folder, where in ((None, "FEDVINE_DATA, which is unset"),
+                          (tmp_path, f"not found in {tmp_path}")):
+        with pytest.raises(FedvineError) as error:
+            kind.load(folder)
+        assert where in str(error.value) and said in str(error.value)
 
 
 @pytest.mark.parametrize(("change", "said"), [

@@ -11,11 +11,6 @@ from fedvine.data.stream import EventStream
 from fedvine.datasets import generated
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
-
-
 def test_counts(tmp_path):
     stream = generated.load(nodes=300, edges=4001, snapshots=7, fresh=0.4, drift=0.1)
     assert (len(stream), stream.num_src, stream.bipartite, stream.directed) == (

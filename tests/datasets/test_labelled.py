@@ -1,7 +1,5 @@
 """LabelledGraph graphs as published, and read without a trace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

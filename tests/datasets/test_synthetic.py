@@ -4,8 +4,6 @@ Communities, one of K, change with probability epsilon a step: a membership that
 wrong with probability (1 - 1/K) (1 - e^(-theta a)), theta = -log(1 - epsilon K / (K - 1)).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

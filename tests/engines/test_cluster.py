@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from wrong import GOOD, TABLE, fedvine
 
 import fedvine as fv
+from fedvine import testing
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
-from fedvine.core.message import dumps, pack
 from fedvine.core.method import on_client
 from fedvine.core.replies import ClientError
 from fedvine.engines.cluster import dealt
@@ -56,20 +56,13 @@ def started(method, engine, **options):
                   **options)
 
 
-def outcome(made):
-    """Return the scores, and the memory of both sides byte for byte."""
-    made.finish()
-    return (json.dumps([[s.t, s.found] for s in made.stages]), dumps(pack(made.server.dump())),
-            [(n, dumps(p)) for n, p in made.clients.save("end").items()])
-
-
 @needs_ray
 @pytest.mark.parametrize("name", ["edgebank", "fedlink"])
 def test_scores_and_memory_are_those_of_one_process(name):
     method = registry.method(name).tiny()
     made = started(method, "ray", workers=2)
     try:
-        assert outcome(made) == outcome(started(method, "local"))
+        assert testing._outcome(made) == testing._outcome(started(method, "local"))
         assert len(set(made.clients.processes())) == 2      # processes
         assert os.getpid() not in made.clients.processes()
     finally:
@@ -89,7 +82,7 @@ def test_a_worker_that_is_killed_is_replaced_and_scores_stay(tmp_path, kept):
     made = started(method, "ray", workers=2, on_round=kill, out=tmp_path / "run" if kept else None)
     made.on_abort = told.append
     try:
-        assert outcome(made) == outcome(started(method, "local"))
+        assert testing._outcome(made) == testing._outcome(started(method, "local"))
         assert killed and killed[0] not in made.clients.processes()
         assert len(told) == 1 and told[0].startswith("A worker died that held")
     finally:

@@ -1,5 +1,6 @@
 """Runs on sources whose rows are only added: a look reads new rows, and the result is the same."""
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -18,13 +19,8 @@ from fedvine.data.io import source as sources
 from fedvine.experiments.experiment import Experiment
 from fedvine.living.rows import StoredRows
 
+pytestmark = pytest.mark.usefixtures("here")
 NAMES = ("user", "item", "at", "town", "price")
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
 
 
 def row(i, t, late=0):
@@ -33,7 +29,12 @@ def row(i, t, late=0):
 
 
 def add(night, rows, folder="shop", kind="parquet"):
-    """Add a file with the rows of a night."""
+    """Add a file with the rows of a night, or the rows to a database."""
+    if kind == "database":
+        with contextlib.closing(sqlite3.connect("shop.db")) as base, base:
+            base.execute(f"CREATE TABLE IF NOT EXISTS sales ({', '.join(NAMES)})")
+            base.executemany("INSERT INTO sales VALUES (?, ?, ?, ?, ?)", rows)
+        return
     Path(folder).mkdir(exist_ok=True)
     path = Path(folder) / f"night-{night:03}.{kind}"
     if kind == "csv":
@@ -74,54 +75,27 @@ nights = st.lists(st.lists(st.tuples(st.integers(0, 200), st.integers(-9, 25), s
 
 
 @pytest.mark.slow
-@given(nights, st.lists(st.booleans(), min_size=6, max_size=6), st.sampled_from(["parquet", "csv"]))
-@settings(max_examples=5, deadline=None, suppress_health_check=[
+@given(nights, st.lists(st.booleans(), min_size=6, max_size=6),
+       st.sampled_from(["parquet", "csv", "database"]))
+@settings(max_examples=9, deadline=None, suppress_health_check=[
     HealthCheck.function_scoped_fixture])
-def test_a_folder_gives_the_rows_that_reading_all_gives(nights, now, kind):
+def test_new_rows_alone_give_the_rows_that_reading_all_gives(nights, now, kind):
     for name in ("shop", "one", "other"):
         shutil.rmtree(name, ignore_errors=True)
+    Path("shop.db").unlink(missing_ok=True)
+    base = kind == "database"
+    where = {"source": "SELECT * FROM sales", "database": "sqlite:shop.db"} if base else {}
     add(0, [row(i, i) for i in range(35)], kind=kind)
-    made().run("one")
+    made(**where).run("one")
     shutil.copytree("one", "other")
     t = 30
     for number, night in enumerate(nights):
         add(number + 1, [row(i, t + dt, late=20 * (many == 3)) for i, dt, many in night
                          for _ in range(1 + (many == 2))], kind=kind)
         t += 7
-        look("one", now[number], sure=True)
-        look("other", now[number], append_only=True, sure=True)
+        look("one", now[number], sure=True, **where)
+        look("other", now[number], append_only="99" if base else True, sure=True, **where)
         assert kept("one") == kept("other")
-
-
-@pytest.mark.slow
-@given(nights)
-@settings(max_examples=4, deadline=None, suppress_health_check=[
-    HealthCheck.function_scoped_fixture])
-def test_a_database_gives_the_rows_that_reading_all_gives(nights):
-    for name in ("one", "other"):
-        shutil.rmtree(name, ignore_errors=True)
-    Path("shop.db").unlink(missing_ok=True)
-    Path("shop.db-wal").unlink(missing_ok=True)
-    writer = sqlite3.connect("shop.db")
-    writer.execute("PRAGMA journal_mode = WAL")
-    writer.execute(f"CREATE TABLE sales ({', '.join(NAMES)})")
-
-    def sell(rows):
-        writer.executemany("INSERT INTO sales VALUES (?, ?, ?, ?, ?)", rows)
-        writer.commit()
-
-    where = {"source": "SELECT * FROM sales", "database": "sqlite:shop.db"}
-    sell([row(i, i) for i in range(35)])
-    made(**where).run("one")
-    shutil.copytree("one", "other")
-    t = 30
-    for night in nights:
-        sell([row(i, t + dt, late=20 * (many == 3)) for i, dt, many in night])
-        t += 7
-        look("one", sure=True, **where)
-        look("other", append_only="99", sure=True, **where)
-        assert kept("one") == kept("other")
-    writer.close()
 
 
 def scores(run):

@@ -41,40 +41,36 @@ def weights(made: Any) -> dict[str, torch.Tensor]:
     return made.server.model
 
 
-@pytest.mark.slow
-def test_without_mu_fedprox_is_fedavg_and_a_large_mu_stays_near():
-    fedavg = testing.run_small(FedAvg.tiny()).finish().scores
-    free = FedProxNode.tiny().model_copy(update={"mu": 0.0})
-    assert testing.run_small(free).finish().scores == fedavg
-    start = FedProxNode.tiny().start(solved(FedProxNode).clients.world).model
-
-    def moved(mu):
-        made = testing.run_small(FedProxNode(rounds=1, epochs=10, hidden=4, mu=mu))
-        next(iter(made))
-        return float(sum((w - start[n]).square().sum() for n, w in weights(made).items()))
-
-    assert 0 < moved(10.0) < 0.7 * moved(0.0)
-
-
-@pytest.mark.parametrize("criterion", ["binary-sum", "cross-entropy"])
-def test_the_gradient_of_fedprox_is_mu_times_the_distance(criterion):
-    class ByHand(FedAvg):
-        """FedAvg that adds mu (w - w^r), times the nodes of a sum, to each gradient."""
+def by_hand(kind: Any, added: Any, loss: Any = None) -> Any:
+    """A method to whose gradients ``added(self, client, name, weight, received)`` is added."""
+    class ByHand(kind):
+        """The same with other gradients."""
 
         name: ClassVar[str] = "by_hand"
 
         @on_client
-        def train(self, client, model):
-            count = len(self.labelled(client)[1]) if criterion == "binary-sum" else 1
-            hooks = [w.register_hook(lambda g, w=w, n=n: g + 0.3 * count * (w.detach() - model[n]))
-                     for n, w in client.model.named_parameters()]
-            sent = super().train(client, model)
+        def train(self, client, model, *sent):
+            hooks = [w.register_hook(lambda g, w=w, n=n: g + added(
+                self, client, n, w.detach(), model)) for n, w in client.model.named_parameters()]
+            found = super().train(client, model, *sent)
             for hook in hooks:
                 hook.remove()
-            return sent
+            return found
+
+    if loss is not None:
+        ByHand.loss = loss
+    return ByHand
+
+
+@pytest.mark.parametrize("criterion", ["binary-sum", "cross-entropy"])
+def test_the_gradient_of_fedprox_is_mu_times_the_distance(criterion):
+    def added(method, client, n, w, model):
+        """Return mu (w - w^r), times the nodes of a sum."""
+        count = len(method.labelled(client)[1]) if criterion == "binary-sum" else 1
+        return 0.3 * count * (w - model[n])
 
     hand, ours, plain = (weights(solved(m, criterion=criterion, **o)) for m, o in (
-        (ByHand, {}), (FedProxNode, {"mu": 0.3}), (FedAvg, {})))
+        (by_hand(FedAvg, added), {}), (FedProxNode, {"mu": 0.3}), (FedAvg, {})))
     for name, value in hand.items():
         torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-6)
     assert any(not torch.allclose(ours[n], plain[n], rtol=1e-3) for n in plain)
@@ -137,53 +133,13 @@ def test_a_client_without_labelled_nodes_keeps_its_control():
     assert all(not v.any() for v in made.clients.workers["bob"].client.control.values())
 
 
-def _fedprox(**fields):
-    return FedProx.tiny().model_copy(update=fields)
-
-
-@pytest.mark.slow
-def test_without_mu_it_is_fedlink():
-    fedlink = testing.run_small(FedLink.tiny()).finish().scores
-    assert testing.run_small(_fedprox(mu=0.0)).finish().scores == fedlink
-    assert testing.run_small(_fedprox(mu=1.0)).finish().scores != fedlink
-
-
-def test_without_a_shared_model_there_is_no_term():
-    alone = {"share": ("users", "items")}
-    assert (testing.run_small(_fedprox(mu=1.0, **alone)).finish().scores
-            == testing.run_small(FedLink.tiny().model_copy(update=alone)).finish().scores)
-
-
-class ByHand(FedLink):
-    """FedLink that adds mu (w - w^r), the gradient of the term, to the gradient of each weight."""
-
-    name: ClassVar[str] = "by_hand"
-    mu: ClassVar[float] = 0.8
-
-    @on_client
-    def train(self, client, model, sent):
-        hooks = [w.register_hook(lambda grad, w=w, n=n: grad + self.mu * (w.detach() - model[n]))
-                 for n, w in client.model.named_parameters()]
-        delta = super().train(client, model, sent)
-        for hook in hooks:
-            hook.remove()
-        return delta
-
-
 SGD = {"optimizer": "sgd", "learning_rate": 0.5, "steps": 5}
 
 
-def _after(method):
-    made = testing.run_small(method)
-    before = made.method.start(made.clients.world).model
-    next(iter(made))                            # the rounds of one stage
-    return before, made.server.model
-
-
 def test_its_gradient_is_mu_times_the_distance():
-    _, prox = _after(_fedprox(mu=ByHand.mu, **SGD))
-    _, hand = _after(ByHand.tiny().model_copy(update=SGD))
-    _, fedlink = _after(FedLink.tiny().model_copy(update=SGD))
+    hand = by_hand(FedLink, lambda self, client, n, w, model: 0.8 * (w - model[n]))
+    prox, hand, fedlink = (_trained(kind.tiny().model_copy(update=SGD | more)).server.model
+                           for kind, more in ((FedProx, {"mu": 0.8}), (hand, {}), (FedLink, {})))
     for name, value in hand.items():
         torch.testing.assert_close(prox[name], value, rtol=1e-4, atol=1e-6)
     assert any(not torch.allclose(prox[n], fedlink[n], rtol=1e-2) for n in prox)
@@ -223,33 +179,13 @@ def test_controls_of_the_first_round_are_those_of_option_ii():
         torch.testing.assert_close(c, mean[n])
 
 
-class CorrectedByHand(Scaffold):
-    """SCAFFOLD that adds c - c_i to the gradient of each weight, and nothing to the loss."""
-
-    @on_client
-    def train(self, client, model, sent):
-        hooks = [w.register_hook(lambda g, n=n: g + client.correction[n])
-                 for n, w in client.model.named_parameters()]
-        delta = super().train(client, model, sent)
-        for hook in hooks:
-            hook.remove()
-        return delta
-
-    def loss(self, client, users, items, graph, draw):
-        return FedLink.loss(self, client, users, items, graph, draw)
-
-
-class Uncorrected(Scaffold):
-    """SCAFFOLD without corrections."""
-
-    def loss(self, client, users, items, graph, draw):
-        return FedLink.loss(self, client, users, items, graph, draw)
-
-
 def test_steps_follow_the_gradient_minus_the_clients_control_plus_the_mean():
     three = ONE_ROUND | {"rounds": 3}
+    corrected = by_hand(Scaffold, lambda self, client, n, w, model: client.correction[n],
+                        FedLink.loss)
+    uncorrected = by_hand(Scaffold, lambda *_: 0.0, FedLink.loss)
     ours, hand, plain = (_trained(kind.tiny().model_copy(update=three)).server.model
-                         for kind in (Scaffold, CorrectedByHand, Uncorrected))
+                         for kind in (Scaffold, corrected, uncorrected))
     for n, value in hand.items():
         torch.testing.assert_close(ours[n], value, rtol=1e-3, atol=1e-5)
     assert any(not torch.allclose(ours[n], plain[n], rtol=1e-2, atol=1e-4) for n in plain)
@@ -262,9 +198,3 @@ def test_controls_add_up_to_that_of_the_server_and_change_scores():
         assert c.abs().sum() > 0
         torch.testing.assert_close(c, sum(h[n] for h in held) / 3, rtol=1e-4, atol=1e-6)
     assert made.scores != testing.run_small(FedLink.tiny()).finish().scores
-
-
-def test_without_a_shared_model_it_is_fedlink():
-    alone = {"share": ("users", "items")}
-    assert (testing.run_small(Scaffold.tiny().model_copy(update=alone)).finish().scores
-            == testing.run_small(FedLink.tiny().model_copy(update=alone)).finish().scores)

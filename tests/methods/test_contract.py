@@ -18,7 +18,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "popularity": [{}, {"share": "all"}],
     "frequency": [{}, {"fade": 0.5, "share": "all"}],
     "edgebank": [{}, {"window": "unlimited"}],
-    "fedlink": [{}, {"draw": "cyclic"}],
+    "fedlink": [{}, {"draw": "cyclic"}, {"capacity": "auto"}, {"join": "full", "capacity": 40}],
     "fedlink_plus": [{"buckets": 64}, {"share": "sums", "buckets": 64}, {
         "share": "sums", "buckets": 64, "aggregate": {"noise": 4.0, "secure": False}}],
     "dgcolearn": [
@@ -33,6 +33,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {**CHANGED, "backbone": "tgn"}, {**LOCAL, "backbone": "tgn", "target": "classes"},
         {"backbone": "dygformer", "partition": "multilevel"},
         {**LOCAL, "backbone": "dygformer", "epochs": 2, "exchange": "none"}],
+    "power_plus": [{}, {"rounds": 0}, {"width": 0}, {"folds": 1, "hops": 0}],
     "dgcolearn_plus": [{}, {**LOCAL, "rounds": 0}],
     "roland": [{"meta": 0.7, "norm": True, "target": "classes"}],
     "fedavg_dyn": [{}, {"target": "classes", "backbone": "evolvegcn-h"}],
@@ -72,7 +73,7 @@ def test_contract_with_columns_of_edges_and_tables_of_nodes(name, check, monkeyp
     check(method(name, {}))
 
 
-#: Settings of rivals of tasks at their bounds, each of which runs to its end.
+#: Settings of methods of tasks at their bounds, each of which runs to its end.
 BOUNDS: dict[str, list[dict[str, Any]]] = {
     "ergnn": [{"select": "coverage"}, {"select": "clearest"}, {"select": "influence"}],
     "fedgta": [{"answers": "global", "moment": "raw", "orders": 3}, {"moment": "central"},
@@ -86,6 +87,10 @@ BOUNDS: dict[str, list[dict[str, Any]]] = {
                {"batch": 1, "fraction": 0.4}],
     "motion": [{"answers": "global", "buffer": 0}, {"reduction": 0.95}, {"reduction": 0.0},
                {"share": 1.0, "fraction": 0.4}],
+    "power": [{"transfer": "l1"}, {"transfer": "none"}, {"alpha": 1.0}, {"phi": 0.0},
+              {"per_class": 0}, {"code_coverage": True}, {"clip": 1.0, "noise": 2.0},
+              {"min_count": 5}, {"aggregate": {"secure": True}}, {"answers": "global"},
+              {"moments": "fresh"}, {"reconstruction": "lbfgs"}, {"near": 0}],
     "target": [{"batches": 0}, {"warmup": 9}, {"distillation": 0.0, "answers": "global"},
                {"batch": 1, "fraction": 0.4}],
 }

@@ -3,8 +3,6 @@
 The second device is emulated (:mod:`tests.second_device`), and a GPU where there is one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from typing import Any

@@ -15,7 +15,6 @@ from fedvine.data.graph import Graph
 from fedvine.experiments.run import run
 from fedvine.nn.gat import inputs, unpacked
 from fedvine.rivals.dslr import Dslr, neighbours, similarity
-from fedvine.rivals.ergnn import ErGnn
 from fedvine.tasks.task_plan import by_task
 
 
@@ -116,11 +115,3 @@ def test_kept_neighbours_are_nodes_of_the_task_and_bounded():
 def weights(method):
     found = run(method, *testing.tiny_graphs(), seed=7).finish().server.model
     return torch.cat([w.flatten() for w in found.values()])
-
-
-@pytest.mark.slow
-def test_without_structure_and_with_a_node_a_class_it_is_er_gnn():
-    plain = Dslr.tiny().model_copy(update={"neighbours": 0, "epsilon": 1e-9})
-    same = ErGnn.tiny().model_copy(update={"epsilon": 1e-9})    # every node covers itself alone
-    assert torch.equal(weights(plain), weights(same))
-    assert not torch.equal(weights(plain), weights(Dslr.tiny()))

@@ -76,18 +76,6 @@ def test_of_tasks_the_commonest_label_of_training_so_far_is_said():
                     pytest.approx(np.isin(y[test], best).mean() / len(best)))
 
 
-def test_a_class_that_this_client_never_had_has_no_share():
-    client = Client("ada", World(("ada",), 0, 4))
-    parts, plan = testing.tiny_graphs()
-    method = Common()
-    method.setup(client)
-    client.stage = plan.stage(parts.parts["ada"], 0)
-    method.observe(client)
-    share = method.predict(client, [0, 0])
-    assert share.shape == (2, 8) and share.sum(1) == pytest.approx(1)
-    assert set(np.flatnonzero(share[0])) == set(client.stage.y[client.stage.y >= 0].tolist())
-
-
 def test_of_snapshots_the_commonest_known_class_is_said():
     stream = testing.tiny_labelled()
     parts, plan = testing.tiny_case(stream)

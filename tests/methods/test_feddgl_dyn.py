@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from two_classes import SMALL, f1, held, made
+from two_classes import SMALL, held, made
 
 from fedvine.core import tree
-from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.rivals.feddgl_dyn import FedDglDyn, contrasted, likeness, margin
 
 
@@ -94,20 +93,3 @@ def test_sensitive_nodes_are_those_that_the_new_snapshot_moves_most_for_the_form
     wanted = sorted(sorted(moved, key=lambda p: (-moved[p], p))[:int(np.ceil(0.2 * len(moved)))])
     assert kept["places"].tolist() == wanted and wanted
     torch.testing.assert_close(kept["rows"], now[wanted])
-
-
-@pytest.mark.slow
-def test_without_its_parts_it_is_fedavg_and_each_part_changes_it():
-    bare = {"distil": 0.0, "pull": 0.0, "personal": False, "contrast": 0}
-    found, plain = made(FedDglDyn(**bare, **SMALL)).finish(), made(
-        FedAvgDyn(target="classes", **SMALL)).finish()
-    for name, value in plain.server.net.named_parameters():
-        torch.testing.assert_close(found.server.net.get_parameter(name), value)
-    assert f1(found) == f1(plain)
-    weights = [tree.flattened(tree.weights(made(FedDglDyn(**bare | change, **SMALL)).finish()
-                                           .server.net))
-               for change in ({}, {"distil": 1.0}, {"pull": 1.0}, {"personal": True},
-                              {"pull": 1.0, "contrast": 5})]
-    for i, one in enumerate(weights):
-        assert all(not torch.equal(one, other) for other in weights[:i])
-    assert f1(made(FedDglDyn(**SMALL | {"rounds": 20})).finish()) > 0.8

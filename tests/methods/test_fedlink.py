@@ -14,20 +14,12 @@ from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.datasets import synthetic
 from fedvine.experiments.run import run
 from fedvine.methods._fedlink.rows import make_batch
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_ablations import FedLinkLocal, FedLinkNoEmb
 from fedvine.methods.stfl import STFL, Local
 from fedvine.nn.sage import Bipartite, BipartiteSage
-
-
-def _made(method, stages=1, rounds=1):
-    """A run of ``method`` stopped after a stage; with the server as it was before that."""
-    parts, plan = testing.tiny_case()
-    made = run(method, parts, plan, seed=7, protocol=testing.PROTOCOL)
-    return made, plan
 
 
 class Dense(FedLink):
@@ -109,38 +101,8 @@ def test_a_round_equals_the_algorithm_box_on_dense_tables():
     assert (dense[1] != fresh["users"]).any()       # something did move
 
 
-def test_upload_is_touched_rows_times_their_numbers():
-    """Up: 4 bytes a row number and 4 d a row; the model and framing aside."""
-    sizes = {}
-
-    class Spy(FedLink):
-        @on_client
-        def choose(self, client):
-            asked = super().choose(client)
-            sizes[client.name] = [asked]
-            return asked
-
-        @on_client
-        def train(self, client, model, sent):
-            delta = super().train(client, model, sent)
-            sizes[client.name].append({s: delta[s].shape for s in ("users", "items")})
-            return delta
-
-    made, _ = _made(Spy(**FedLink.tiny().model_dump()))
-    checked = 0
-    for stage in made:
-        for asked, shapes in sizes.values():
-            for side in ("users", "items"):
-                known, fresh = len(asked[side]["rows"]), len(asked[side]["keys"])
-                assert asked[side]["rows"].dtype.itemsize == 4
-                assert shapes[side] == (known + fresh, made.method.width)
-                if stage.t and not fresh:
-                    checked += 1
-    assert checked       # in the steady state it is rows x (4 d + 4) and nothing else
-
-
 def test_clients_keep_the_last_edges_alone():
-    made, _ = _made(FedLink.tiny().model_copy(update={"capacity": 20, "buffers": 3}))
+    made = testing.run_small(FedLink.tiny().model_copy(update={"capacity": 20, "buffers": 3}))
     made.finish()
     for name, part in made.parts.items():
         src, dst = made.clients.workers[name].client.kept.last(0, 60)
@@ -151,7 +113,7 @@ def test_clients_keep_the_last_edges_alone():
     (FedLink, True, True, True), (FedLinkNoEmb, True, False, True),
     (FedLinkLocal, False, False, False), (STFL, True, True, True), (Local, False, False, False)])
 def test_what_is_not_shared_never_travels(method, model, users, items):
-    made, _ = _made(method.tiny())
+    made = testing.run_small(method.tiny())
     before = made.method.start(made.clients.world).model
     made.finish()
     assert (len(made.server.users) > 0) == users and (len(made.server.items) > 0) == items
@@ -207,22 +169,6 @@ def test_embeddings_follow_a_travelled_user():
     assert score["fedlink"] > 0.75 > 0.65 > score["fedlink_noemb"]
 
 
-@pytest.mark.slow
-def test_a_client_may_size_its_buffers_by_how_far_back_its_edges_tell_what_comes():
-    """Fast drift at one client, none at the other."""
-    found = {}
-    for drift in (0.2, 0.002):
-        data = synthetic.load(regions=1, users=100, items=50, steps=60, rate=300.0, drift=drift,
-                              travel=0.0)
-        done = run(FedLink(rounds=1, capacity="auto", steps=1, width=4), data.split("region"),
-                   data.by_time("10")).finish()
-        found[drift] = next(iter(done.clients.workers.values())).client.kept
-    assert found[0.2].capacity < found[0.002].capacity
-    kept = found[0.002]
-    part = next(iter(data.split("region").parts.values()))
-    assert (kept.last(0, 50)[0] == np.asarray(part.src[-50:])).all()
-
-
 class Mine(FedLink):
     """FedLink with another encoder, in one line."""
 
@@ -230,15 +176,6 @@ class Mine(FedLink):
 
     def encoder(self, seed):
         return BipartiteSage(self.width, layers=1, seed=seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", [
-    FedLink(rounds=2, capacity="auto", buffers=2, steps=2, width=4), Mine.tiny(),
-    FedLink.tiny().model_copy(update={"join": "full", "capacity": 40})],
-    ids=["auto", "mine", "full"])
-def test_variants_keep_the_contract(method):
-    testing.check_method(method)
 
 
 def test_another_encoder_is_one_line():

@@ -10,49 +10,14 @@ from fedvine import testing
 from fedvine.core import tree
 from fedvine.core.method import on_client
 from fedvine.core.rng import rng
-from fedvine.core.state import Client, World
-from fedvine.data.ids import Ids
-from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.edges import edges
-from fedvine.methods._fedlink.rows import make_batch
-from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite, BipartiteSage
-from fedvine.rivals.fed4dgnn import Fed4DGnn, Follow, follow
+from fedvine.rivals.fed4dgnn import Fed4DGnn, follow
 from fedvine.rivals.feddgl import FedDGL, Lesson, moved_most
 from fedvine.rivals.feddy import Feddy, Snapshots, TemporalSage
 
 
 def _tiny(method, **fields):
     return method.tiny().model_copy(update=fields)
-
-
-def _ended(method):
-    """Scores, and what the server knows: the encoder's shared weights and both tables."""
-    made = testing.run_small(method).finish()
-    model = {n: v for n, v in made.server.model.items() if not n.endswith("_time")}
-    return made.scores, model, made.server.users.values, made.server.items.values
-
-
-def _same(a, b):
-    return a[0] == b[0] and all(torch.equal(a[1][n], b[1][n]) for n in b[1]) \
-        and torch.equal(a[2], b[2]) and torch.equal(a[3], b[3])
-
-
-class Newest(STFL):
-    """Full-batch training on the newest snapshot, and nothing else."""
-
-    def retained(self, client):
-        return edges(client.stage)
-
-    def batch(self, client, draw):
-        return make_batch(*self.retained(client), self.where)
-
-
-@pytest.mark.parametrize(("method", "off", "base"), [
-    (Fed4DGnn, {"follow": False, "meeting": 1}, Newest), (Feddy, {"former": 0}, Newest),
-    (FedDGL, {"distil": 0.0, "pull": 0.0}, STFL)])
-def test_with_its_components_off_a_rival_is_its_base(method, off, base):
-    assert _same(_ended(_tiny(method, **off)), _ended(base.tiny()))
 
 
 # -- 4D-FED-GNN+ -----------------------------------------------------------------------------------
@@ -79,24 +44,6 @@ def test_the_generator_asks_for_the_newest_from_messages_over_the_former_alone()
         for a, b in zip(net(*rows, batch.graph, weight), net(*rows, plain, plain.weight),
                         strict=True):
             torch.testing.assert_close(a, b)
-
-
-def test_a_client_without_a_follow_up_learns_its_snapshot_from_itself():
-    method = Fed4DGnn.tiny()
-    client = Client("a", World(("a",), 0, 4))
-    method.setup(client)
-    stages = [_pairs(rng(t, "stage"), n) for t, n in enumerate((30, 20, 0, 25, 10))]
-    generator, seen = [], []
-    for t, (src, dst) in enumerate(stages):
-        client.stage = EventStream(src, dst, np.arange(len(src)), Ids.of(np.arange(9)),
-                                   Ids.of(np.arange(7)))
-        client.place, client.cache = (t, 1, 1), {}
-        method.keep(client)
-        graph = method.batch(client, rng(0)).graph
-        generator.append(isinstance(graph, Follow))
-        seen.append(int(graph.weight.sum()))
-    assert generator == [False, True, False, True, True]
-    assert seen == [30, 20, 20, 25, 10]         # nothing new: what it has is kept
 
 
 def test_models_are_passed_on_in_a_ring_and_averaged_in_the_last_round():
@@ -166,33 +113,6 @@ def test_sensitive_nodes_are_those_whose_embedding_moved_most():
     slow = sorted(sorted(far, key=lambda n: -far[n])[:math.ceil(0.1 * 31)])
     assert moved_most(then, today, known, 0.1).tolist() == slow
     assert moved_most(then, today, known[:0], 0.1).tolist() == []
-
-
-def test_the_teacher_is_the_model_of_the_former_stage():
-    taught = []
-
-    class Spy(FedDGL):
-        def teach(self, client, batch, now):
-            super().teach(client, batch, now)
-            taught.append((client.place, tree.weights(client.model), batch, tree.clone(now),
-                           dict(client.taught), len(edges(client.stage)[0]), edges(client.past)))
-
-    made = testing.run_small(Spy(**FedDGL.tiny().model_dump()))
-    former = None
-    for stage in made:
-        mine = [x for x in taught if x[0][0] == stage.t]
-        assert len(mine) == (3 if stage.t else 0)                # once a stage and client
-        for place, model, batch, rows, kept, new, (src, dst) in mine:
-            assert place[1] == 1
-            assert all(torch.equal(model[n], v) for n, v in former.items())
-            z = tree.load(BipartiteSage(4), former)(rows["users"], rows["items"], batch.graph,
-                                                    batch.graph.weight)
-            for side, ends, made_of in zip(("users", "items"), (src, dst), z, strict=True):
-                ids, known = kept[side]["ids"], np.unique(ends[:-new])
-                assert len(ids) == math.ceil(0.1 * len(known)) and np.isin(ids, known).all()
-                at = torch.from_numpy(np.searchsorted(getattr(batch, side), ids))
-                torch.testing.assert_close(kept[side]["values"], made_of[at].detach())
-        former = tree.clone(made.server.model)
 
 
 def test_prototypes_are_the_means_over_all_clients_by_activity():

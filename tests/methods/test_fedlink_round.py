@@ -8,7 +8,6 @@ from fedvine import testing
 from fedvine.core.errors import Refused
 from fedvine.core.message import pack
 from fedvine.core.method import At, World, on_client
-from fedvine.experiments.run import run
 from fedvine.methods._fedlink.edges import EdgeBuffers
 from fedvine.methods._fedlink.rows import SIDES, Request, draw_batch
 from fedvine.methods.fedlink import FedLink
@@ -98,43 +97,30 @@ class Spy(FedLink):
         return reply
 
 
-def _uploads(width, share):
-    """Bytes up by (t, r, function), skeletons taken off, and rows touched in the first stage."""
-    method = Spy(rounds=2, capacity=CAPACITY, buffers=1, steps=2, width=width, share=share)
-    parts, plan = testing.tiny_case()
+@pytest.mark.parametrize("width", [4, 64])
+@pytest.mark.parametrize("share", [("users",), ("items",), ("model", *SIDES)], ids="-".join)
+def test_an_upload_is_touched_rows_times_their_bytes(width, share):
+    """Skeletons taken off. A row is a key of 8 bytes until its number is known."""
     counted = {}
 
     def on_round(at, clients):
         for line in clients.log:
             counted[line["t"], line["r"], line["function"]] = line["up"]
 
-    made = run(method, parts, plan, seed=7, protocol=testing.PROTOCOL, on_round=on_round)
+    made = testing.run_small(Spy(rounds=2, capacity=CAPACITY, buffers=1, steps=2, width=width,
+                                 share=share), on_round=on_round)
     next(iter(made))
-    assert made.server is not None
     skeletons = made.clients.world.facts["skeletons"]
     assert all(size < SKELETON for sizes in skeletons.values() for size in sizes)
-    touched = 0
-    for part in parts.parts.values():
-        stage = plan.stage(part, 0)
-        touched += sum(len(np.unique(getattr(stage, column)[-CAPACITY:]))
-                       for column, side in (("src", "users"), ("dst", "items")) if side in share)
-    model = sum(x.numel() for x in made.server.model.values()) * 4 * len(parts.parts)
-    return ({place: counted[place] - sum(sizes) for place, sizes in skeletons.items()}, touched,
-            model if "model" in share else 0)
-
-
-@pytest.mark.parametrize("width", [4, 64])
-@pytest.mark.parametrize("share", [("users",), ("items",), ("model", *SIDES)], ids="-".join)
-def test_an_upload_is_touched_rows_times_their_bytes(width, share):
-    up, touched, model = _uploads(width, share)
+    up = {place: counted[place] - sum(sizes) for place, sizes in skeletons.items()}
+    touched = sum(len(np.unique(getattr(made.plan.stage(part, 0), column)[-CAPACITY:]))
+                  for part in made.parts.values()
+                  for column, side in (("src", "users"), ("dst", "items")) if side in share)
+    model = sum(x.numel() for x in made.server.model.values()) * 4 * len(made.parts)
     assert touched > 10
-    # round 1: nobody knows a row's number yet, so a key of 8 bytes stands for it
-    assert up[0, 1, "choose"] == touched * 8
-    assert up[0, 1, "train"] == touched * 4 * width + model
-    # round 2: numbers are known
-    assert up[0, 2, "choose"] == touched * 4
-    assert up[0, 2, "train"] == touched * 4 * width + model
-    assert up[0, 2, "choose"] + up[0, 2, "train"] - model == touched * (4 * width + 4)
+    for r, row in ((1, 8), (2, 4)):
+        assert up[0, r, "choose"] == touched * row
+        assert up[0, r, "train"] == touched * 4 * width + ("model" in share) * model
 
 
 def test_steps_take_the_buffers_oldest_first_and_begin_again():
@@ -144,20 +130,3 @@ def test_steps_take_the_buffers_oldest_first_and_begin_again():
     for turn in range(7):
         batch = draw_batch(kept, "cyclic", draw, {}, "cpu", turn)
         assert batch.users.tolist() == list(range(*oldest[turn % 3]))
-
-
-def test_a_client_goes_on_where_it_was():
-    taken = []
-
-    class Watched(FedLink):
-        """Turns are written down."""
-
-        def batch(self, client, draw):
-            taken.append((client.name, client.turn))
-            return super().batch(client, draw)
-
-    method = Watched.tiny().model_copy(update={"draw": "cyclic", "steps": 3})
-    run(method, *testing.tiny_case(), seed=7, protocol=testing.PROTOCOL).finish()
-    for name in testing.NAMES:
-        turns = [turn for who, turn in taken if who == name]
-        assert turns == list(range(len(turns))) and len(turns) == 4 * 2 * 3

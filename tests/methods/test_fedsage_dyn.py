@@ -5,14 +5,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from two_classes import held, made
 
 from fedvine.core.ledger import seeded
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
-from fedvine.data.ids import Ids
-from fedvine.data.node_data import NodeData
-from fedvine.data.stream import EventStream
-from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.nn.backbones import Exact
@@ -22,40 +19,6 @@ from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 SMALL: dict[str, Any] = {"rounds": 2, "hidden": 5, "epochs": 2}
-
-
-def stream(seed: int, nodes: int = 40, edges: int = 240) -> EventStream:
-    """Two classes that keep to themselves, with features that tell them apart."""
-    draw = rng("fedsage", seed)
-    y = np.arange(nodes) % 2
-    src = draw.integers(0, nodes, edges)
-    dst = 2 * draw.integers(0, nodes // 2, edges) + y[src]
-    x = draw.normal(size=(nodes, 3)) + 2 * y[:, None]
-    known = NodeData.make(np.arange(nodes), np.zeros(nodes), y, ["a", "b"], x)
-    return EventStream(src.astype(np.int32), dst.astype(np.int32), np.arange(edges),
-                       Ids.of([f"n{i}" for i in range(nodes)]), nodes=known, name="two")
-
-
-def finished(method: FedAvgDyn, seed: int = 0, **options: Any) -> Any:
-    data = stream(seed)
-    asks = (SnapshotClassification() if method.target == "classes" else
-            LinkPrediction(negatives=5, positives=40))
-    return run(method, data.split("hash", k=3), data.by_count(60), seed=3, protocol=asks,
-               fresh=seeded(3), **options).finish()
-
-
-def held(made: Any) -> list[Client]:
-    return [made.clients.workers[n].client for n in made.clients.names]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["edges", "classes"])
-@pytest.mark.parametrize("more", [{}, {"backbone": "gcn", "scope": "changed"}])
-def test_with_nothing_hidden_it_is_fedavg(target, more):
-    plain = finished(FedAvgDyn(target=target, **SMALL, **more))
-    same = finished(FedSageDyn(target=target, hide=0.0, **SMALL, **more))
-    assert [s.found for s in plain.stages] == [s.found for s in same.stages]
-    assert all(map(torch.equal, plain.server.net.parameters(), same.server.net.parameters()))
 
 
 @pytest.mark.slow
@@ -74,6 +37,22 @@ def test_scoring_leaves_no_trace_and_teaches_nothing(target):
     for a, b in zip(held(one), held(other), strict=True):
         assert all(map(torch.equal, a.neighgen.parameters(), b.neighgen.parameters()))
         assert torch.equal(a.part.x, b.part.x) and np.array_equal(a.part.ends, b.part.ends)
+
+
+def finished(method: FedAvgDyn) -> Any:
+    asks = (SnapshotClassification() if method.target == "classes" else
+            LinkPrediction(negatives=5, positives=40))
+    return made(method, protocol=asks, fresh=seeded(3)).finish()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["edges", "classes"])
+@pytest.mark.parametrize("more", [{}, {"backbone": "gcn", "scope": "changed"}])
+def test_with_nothing_hidden_it_is_fedavg(target, more):
+    plain = finished(FedAvgDyn(target=target, **SMALL, **more))
+    same = finished(FedSageDyn(target=target, hide=0.0, **SMALL, **more))
+    assert [s.found for s in plain.stages] == [s.found for s in same.stages]
+    assert all(map(torch.equal, plain.server.net.parameters(), same.server.net.parameters()))
 
 
 def taught(**options: Any) -> tuple[FedSageDyn, Client]:

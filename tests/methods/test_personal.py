@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fedvine import testing
-from fedvine.core import tree
 from fedvine.core.rng import rng
 from fedvine.core.state import World
 from fedvine.data.graph import Graph
@@ -16,12 +15,12 @@ from fedvine.rivals.fedgta import FedGta, confidence, moments
 from fedvine.rivals.fedpub import BLOCK, FedPub, random_graph
 
 
-def after_a_round(**options):
+def after_a_round(kind=FedPub, **options):
     """Run one round, and listen to what clients send."""
     heard = {}
 
-    class Listening(FedPub):
-        """Fed-PUB whose replies are kept."""
+    class Listening(kind):
+        """A method whose replies are kept."""
 
         def mixing(self, replies):
             heard.update(replies)
@@ -83,19 +82,6 @@ def test_the_loss_by_hand():
         assert float(method.loss(client, None)) == pytest.approx(by_hand, rel=1e-4)
 
 
-@pytest.mark.slow
-def test_masks_are_learned_stay_with_their_client_and_get_sparser_with_their_weight():
-    def masks(sparsity):
-        made = testing.run_small(FedPub(rounds=4, epochs=3, hidden=4, sparsity=sparsity)).finish()
-        assert all("mask" not in n for n in made.server.model)
-        return [torch.cat([m.detach().abs().flatten() for m in w.client.mask.parameters()])
-                for w in made.clients.workers.values()]
-
-    loose, tight = masks(0.0), masks(0.5)
-    assert not torch.equal(loose[0], loose[1])
-    assert all(t.mean() < 0.8 * m.mean() for t, m in zip(tight, loose, strict=True))
-
-
 def test_the_random_graph_has_blocks_and_follows_from_the_seed():
     def world(seed):
         return World(("ada",), seed, 1, {"features": 3, "classes": 2})
@@ -108,13 +94,6 @@ def test_the_random_graph_has_blocks_and_follows_from_the_seed():
     assert graph.x.shape == (500, 3) and abs(float(graph.x.std()) - 1) < 0.1
     assert torch.equal(graph.x, random_graph(world(0)).x)
     assert not torch.equal(graph.x, random_graph(world(1)).x)
-
-
-def test_without_weights_of_nodes_and_masks_it_averages_equally():
-    made, heard = after_a_round(tau=0.0)
-    mean = tree.mean([r["model"] for r in heard.values()])
-    for n, value in made.server.models["bob"].items():
-        np.testing.assert_allclose(value, mean[n], rtol=1e-5, atol=1e-6)
 
 
 TINY = FedGta.tiny()
@@ -150,29 +129,15 @@ def test_moments_and_confidence_by_hand():
 
 
 def test_each_client_gets_the_average_over_its_like():
-    heard = {}
-
-    class Listening(FedGta):
-        """FedGTA whose replies are kept."""
-
-        def mixing(self, replies):
-            heard.update(replies)
-            return super().mixing(replies)
-
-    def after_a_round(similarity):
-        made = testing.run_small(Listening(rounds=1, epochs=3, hidden=4, similarity=similarity))
-        next(iter(made))
-        return made.server.models
-
     def cosine(i, j):
         a, b = heard[i]["moments"], heard[j]["moments"]
         return a @ b / math.sqrt((a @ a) * (b @ b))
 
-    after_a_round(0.0)
+    _, heard = after_a_round(FedGta, similarity=0.0)
     names = sorted(heard)
     found = sorted(cosine(i, j) for i in names for j in names if i < j)
     between = (found[0] + found[1]) / 2             # some clients are alike, and not all
-    models = after_a_round(between)
+    models = after_a_round(FedGta, similarity=between)[0].server.models
     for i in names:
         like = [j for j in names if i == j or cosine(i, j) >= between]
         total = sum(heard[j]["confidence"] for j in like)

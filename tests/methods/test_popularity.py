@@ -160,15 +160,3 @@ def test_new_events_count_before_their_stage_is_learned_and_decay_with_it():
         for item in np.unique(stage.dst[stage.src == user]):
             expected = 1 + before.get((user, item), 0) + pairs.count((user, item))
             assert score[item] == pytest.approx(expected, abs=2e-6)
-
-
-def test_items_that_a_user_did_not_meet_are_ordered_as_by_popularity_of_all_clients():
-    case = testing.tiny_case()
-    made, plain = (testing.run_small(kind(share="all"), case).finish()
-                   for kind in (Frequency, Popularity))
-    for name, part in case[0].parts.items():
-        items = np.arange(part.num_dst)
-        score, popular = (run.method.predict(run.clients.workers[name].client,
-                                             asked(part.num_src, items)) for run in (made, plain))
-        assert (np.argsort(score, kind="stable") == np.argsort(popular, kind="stable")).all()
-        assert score.max() < 1

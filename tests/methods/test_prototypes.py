@@ -23,7 +23,7 @@ from fedvine.methods._power.equations import (
     neighbours,
     reconstruct,
 )
-from fedvine.nn.gradient_matching import Encoder, factors, minimise, mismatch, shrink
+from fedvine.nn.gradient_matching import Encoder, factors, minimise, mismatch
 
 ACTIVATIONS = st.sampled_from(["relu", "sigmoid"])
 
@@ -101,22 +101,6 @@ def test_closed_form_at_the_size_of_cora(activation):
     assert error.max() < 1e-6 and back.converged.all() and back.loss.max() < 1e-10
 
 
-def test_a_server_reads_a_clients_mean():
-    """What the paper calls private: the client sends gradients, the server holds its averages."""
-    features = (torch.rand(60, 200, generator=torch_rng(2)) < 0.1).float()
-    labels = torch.arange(60) % 3
-    client = Encoder.make(200, 3, generator=torch_rng("agreed seed"))
-    sent = encode(client, class_means(features, labels, 3)[0], torch.arange(3))
-
-    server = Encoder.make(200, 3, generator=torch_rng("agreed seed"))
-    got = reconstruct(server, sent).prototypes
-    for c in infer_labels(sent):
-        mean = features[labels == c].mean(0)
-        assert (got[c] - mean).abs().max() < 1e-6
-        # A mean of binary features over a class of known size is as good as the counts.
-        assert torch.equal((got[c] * 20).round(), features[labels == c].sum(0))
-
-
 @given(problems(), st.integers(0, 1000))
 @settings(max_examples=50)
 def test_matching_loss_and_its_gradient_are_the_slow_ones(problem, seed):
@@ -130,22 +114,6 @@ def test_matching_loss_and_its_gradient_are_the_slow_ones(problem, seed):
         slow = slow_matching(encoder, at, label, one(sent, i))
         torch.testing.assert_close(parts[i].sum(), slow.detach())
         torch.testing.assert_close(slope[i], torch.autograd.grad(slow, at)[0])
-
-
-@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
-def test_fewer_coordinates_are_the_same_problem(activation):
-    encoder = Encoder.make(50, 4, hidden=(8, 6), activation=activation, generator=torch_rng(0))
-    x, start = torch.randn(2, 3, 50, generator=torch_rng(1), dtype=torch.float64)
-    encoder, truth = encoder.like(x), encoder.truth(x, torch.tensor([0, 3, 1]))
-    target = factors(encoder, x, truth)
-    small, small_target, small_start, grow = shrink(encoder, target, start)
-    assert small_start.shape == (3, 10)
-    torch.testing.assert_close(grow(small_start), start)
-    torch.testing.assert_close(grow(small_target[:, :10]), x)
-    parts, slope = mismatch(encoder, start, truth, target)
-    small_parts, small_slope = mismatch(small, small_start, truth, small_target)
-    torch.testing.assert_close(small_parts, parts)
-    torch.testing.assert_close(grow(small_slope), slope)
 
 
 @pytest.mark.slow
@@ -200,25 +168,6 @@ def test_a_row_takes_the_same_way_alone_and_among_others():
     for i in range(7):
         alone, took = minimise(rosenbrock, start[i:i + 1], 300)
         assert (alone - among[i]).abs().max() < 1e-6 and took == taken[i]
-
-
-def test_lbfgs_has_steps_of_its_own_for_each_row():
-    """Quadratics whose curvatures differ by 10^12: each row ends at its own minimum."""
-    generator = torch_rng(10)
-    middle = torch.randn(4, 6, generator=generator, dtype=torch.float64)
-    curve = torch.rand(4, 6, generator=generator, dtype=torch.float64) + 0.1
-    curve = curve * torch.tensor([1e-6, 1.0, 1e3, 1e6], dtype=torch.float64)[:, None]
-    seen = []
-
-    def function(x, rows):
-        seen.append(len(rows))
-        away = x - middle[rows]
-        slope = curve[rows] * away
-        return (slope * away).sum(1) / 2, slope, (away.abs() < 1e-6).all(1)
-
-    end, taken = minimise(function, torch.zeros_like(middle), 200)
-    assert (end - middle).abs().max() < 1e-6 and taken.max() < 200
-    assert seen[0] == 4 and min(seen) < 4  # rows that have finished cost nothing more
 
 
 def test_lbfgs_stops_where_nothing_is_lower():
@@ -362,15 +311,6 @@ def test_lbfgs_without_a_generator_is_refused():
     sent = encode(encoder, torch.zeros(2, 3), torch.tensor([0, 1]))
     with pytest.raises(FedvineError, match="generator"):
         reconstruct(encoder, sent, how="lbfgs")
-
-
-def test_equal_seeds_make_equal_encoders():
-    a, b, c = (Encoder.make(5, 3, generator=torch_rng(seed)) for seed in (1, 1, 2))
-    assert all(torch.equal(x, y) for x, y in zip(a.weights + a.biases, b.weights + b.biases,
-                                                 strict=True))
-    assert not torch.equal(a.weights[0], c.weights[0])
-    assert [tuple(w.shape) for w in a.weights] == [(128, 5), (128, 128), (64, 128), (3, 64)]
-    assert all(w.abs().max() <= 1 / math.sqrt(w.shape[1]) for w in a.weights)
 
 
 def test_a_network_that_is_dead_at_the_sample_says_that_nothing_came_back():

@@ -73,18 +73,6 @@ def test_every_snapshot_begins_with_the_moving_average_of_the_models_before():
         torch.testing.assert_close(value, begun[0][n], atol=1e-6, rtol=0)
 
 
-@pytest.mark.slow
-def test_alpha_of_one_and_no_norm_change_nothing_and_each_changes_scores():
-    def scores(**change: Any) -> Any:
-        parts, plan = testing.tiny_case()
-        return run(Roland.tiny().model_copy(update=change), parts, plan, seed=7,
-                   protocol=testing.PROTOCOL).finish().scores
-
-    plain = scores()
-    assert scores(meta=1.0, norm=False) == plain
-    assert scores(meta=0.5) != plain and scores(norm=True) != plain
-
-
 def test_norm_needs_layers_with_rows_and_all_rows():
     with pytest.raises(ValidationError, match="norm is for the backbones sage and gcn"):
         Roland(norm=True, backbone="evolvegcn-o")

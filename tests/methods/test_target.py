@@ -19,13 +19,15 @@ from fedvine.rivals.lander import FromAnchors, Lander, anchor, bound
 from fedvine.rivals.target import Target
 
 TINY = Target.tiny()
+NAMES = ("tea", "teas", "ham", "ale")
 
 
 def whole(sparse=False):
     draw = rng(3, "target")
     y = np.tile(np.arange(4), 10)
     x = (2 * draw.normal(size=(4, 6))[y] + draw.normal(size=(len(y), 6))).astype(np.float32)
-    return Graph.make(csr_matrix(x) if sparse else x, draw.integers(0, len(y), (2, 60)), y)
+    return Graph.make(csr_matrix(x) if sparse else x, draw.integers(0, len(y), (2, 60)), y,
+                      classes=NAMES)
 
 
 def weights(method, world, seed):
@@ -106,22 +108,6 @@ def test_the_generators_loss_is_equation_a_by_loops():
     assert found == pytest.approx(expected - 1.3 * apart / 12, rel=1e-4)
 
 
-def test_a_student_comes_nearer_to_its_teacher():
-    method = Target(hidden=4, batch=20, student_steps=150)
-    world = World(("ada",), 0, 3, whole().facts())
-    teacher, student = (tree.load(method.net(world), weights(method, world, s)) for s in (6, 7))
-    rows, draw = torch.randn(60, 6, generator=torch.Generator().manual_seed(1)), torch.Generator()
-
-    def far():
-        with torch.no_grad():
-            return float((teacher(alone(rows)).softmax(1)
-                          - student(alone(rows)).softmax(1)).abs().mean())
-
-    before = far()
-    method.teach(student, method.adam(student), teacher, rows, draw)
-    assert far() < 0.5 * before
-
-
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
 def test_statistics_are_of_nodes_and_rows_by_their_classes(sparse):
     method = Target(hidden=4)
@@ -155,9 +141,6 @@ def test_the_server_knows_classes_that_were_learned_and_sends_rows_from_the_seco
         assert np.array_equal(made.server.seen, seen)
 
 
-NAMES = ("tea", "teas", "ham", "ale")
-
-
 def test_an_anchor_is_the_sum_of_its_groups_of_letters():
     groups = ["<t", "te", "ea", "a>", "<te", "tea", "ea>", "<tea", "tea>"]
     total = sum(torch.randn(32, generator=torch_rng("n-gram", g)) for g in groups)
@@ -177,25 +160,10 @@ def test_the_bound_by_hand():
     assert not f.grad[2].any() and f.grad[:2].abs().sum() > 0
 
 
-def lander_client(method):
-    """A client with classes 2 and 3, rows from the server, and a teacher of random weights."""
-    draw = rng(3, "lander")
-    y = np.tile(np.arange(4), 10)
-    graph = Graph.make(draw.normal(size=(40, 6)).astype(np.float32), draw.integers(0, 40, (2, 60)),
-                       y, classes=NAMES)
-    client = Client("ada", World(("ada",), 0, 3, graph.facts()))
-    method.setup(client)
-    client.stage, client.place = graph.induced(np.flatnonzero(y >= 2)), (1, 1, 1)
-    rows = torch.randn(5, 6, generator=torch.Generator().manual_seed(4))
-    tree.load(client.model, weights(method, client.world, 5))
-    method.meet(client, weights(method, client.world, 6), rows, np.array([1, 1, 1, 0], bool))
-    return client
-
-
 def test_the_loss_is_equation_a_by_loops():
     method = Lander(hidden=4, dropout=0.0, anchor_width=3, current=0.3, distillation=0.5,
                     anchoring=2.0, radius=0.4)
-    client = lander_client(method)
+    client = client_of(method)
     teacher = tree.load(method.net(client.world), client.teacher)
     graph, nodes, y = method.labelled(client)
     with torch.no_grad():
@@ -218,7 +186,7 @@ def test_the_loss_is_equation_a_by_loops():
 
 def test_names_travel_and_features_statistics_do_not():
     method = Lander(hidden=4, anchor_width=3)
-    client = lander_client(method)
+    client = client_of(method)
     sent = method.learn(client, tree.weights(client.model))
     assert sent["names"] == ["ham", "ale"] and set(sent["statistics"]) == {"h"}
     server = method.start(client.world)

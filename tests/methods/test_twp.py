@@ -10,12 +10,6 @@ from fedvine.experiments.run import run
 from fedvine.methods.fedavg import FedAvg
 from fedvine.rivals.twp import Twp, TwpIsolated
 
-TINY = Twp.tiny()
-
-
-def scores(method):
-    return run(method, *testing.tiny_graphs(), seed=7).finish().scores
-
 
 def client_of(method):
     """A client at the first of its tasks."""
@@ -98,23 +92,6 @@ def test_beta_adds_the_importances_of_the_present_task():
     found = method.loss(client, torch.Generator())
     torch.testing.assert_close(found, plain + 0.5 * len(y) * sum(i.sum() for i in own.values()))
     found.backward()            # it can be differentiated
-
-
-@pytest.mark.slow
-def test_without_weights_it_is_fedavg_and_heavy_weights_hold_the_model():
-    free, plain = Twp.tiny().model_copy(update={"lambda_l": 0.0, "lambda_t": 0.0}), FedAvg.tiny()
-    assert scores(free) == scores(plain)
-    assert scores(TINY) != scores(plain)
-    moved = {}
-    for weight in (0.0, 1e8):
-        method = Twp(hidden=4, rounds=3, lambda_l=weight, lambda_t=weight, learning_rate=0.05)
-        made = run(method, *testing.tiny_graphs(), seed=7)
-        next(iter(made))
-        before = made.server.model
-        made.finish()
-        moved[weight] = float(sum((before[n] - w).square().sum() for n, w in
-                                  made.server.model.items()))
-    assert moved[1e8] < moved[0.0] / 2
 
 
 def test_a_client_alone_keeps_importances_of_its_own():

@@ -141,13 +141,14 @@ def test_items_that_come_late_are_dealt_by_their_name(name, bipartite):
     assert (owner[30:70] != dealt[30:70]).any()
 
 
-def test_metis_of_a_stream_sees_the_known_edges_alone_and_drops_none():
+@pytest.mark.parametrize("name", ["louvain", "metis"])
+def test_partitions_of_a_stream_see_the_first_edges_alone_and_drop_none(name):
     stream = tiny_stream(2000)
-    metis = registry.find("partitions", "metis")
+    find = registry.find("partitions", name).partition
     changed = EventStream(stream.src, np.concatenate(
         [stream.dst[:1400], stream.dst[1400:][::-1]]), stream.t, stream.src_ids, stream.dst_ids)
-    assert (metis.partition(changed, 3, 0) == metis.partition(stream, 3, 0)).all()
-    made = split(stream, "metis", k=3)
+    assert (find(changed, 3, 0) == find(stream, 3, 0)).all()
+    made = split(stream, name, k=3)
     assert sum(len(p) for p in made.parts.values()) == len(stream)
     assert made.report()["cov"] < 0.3
 
