@@ -33,7 +33,7 @@ REACHED: dict[str, list[Any]] = {
     "items": [1], "users": [1], "near": [1], "capacity": [10], "clip_counts": [0.1],
     "candidates": [1], "reached": [0.01], "similarity": [0.9999], "meeting": [1], "least": [50],
     "steps": [1], "clip": [1e-3], "alpha": [0.0, 1.0], "beta": [0.9], "distance": [1e-3, 10.0],
-    "epsilon": [1e-3, 5.0], "rows": [0.0, 50.0], "sample": [1],
+    "aggregate.grain": [40], "epsilon": [1e-3, 5.0], "rows": [0.0, 50.0], "sample": [1],
 }
 #: Texts and tuples, of which no list of values follows from the type.
 TEXTS: dict[str, list[Any]] = {"share": [["model"]], "without": [["items"]], "partition": ["hash"]}
