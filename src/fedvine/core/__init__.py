@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from fedvine.core.errors import FedvineError, MethodError
     from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Tensor, Text
     from fedvine.core.method import At, Field, Method, Server, on_client
-    from fedvine.core.query import Query
-    from fedvine.core.replies import Replies
+    from fedvine.core.replies import Query, Replies
     from fedvine.core.rng import hashed_uniform, key, torch_rng
     from fedvine.core.state import Client, World
 

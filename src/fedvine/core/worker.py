@@ -11,13 +11,11 @@ from fedvine.core.errors import MethodError
 from fedvine.core.ledger import Ledger
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import Method
-from fedvine.core.once import unsent
-from fedvine.core.query import Query
 from fedvine.core.refresh import refreshed
-from fedvine.core.state import Client, World
+from fedvine.core.replies import Query
+from fedvine.core.state import Client, World, unsent
 
 if TYPE_CHECKING:
-
     from fedvine.core.protocol import Combining, OwnQueries, PlanLike, Scorer, TaskLike
 
 

@@ -22,8 +22,7 @@ from fedvine.core.lookup import find
 from fedvine.core.message import Packed, Pool, Refused, dumps, loads, pack, unpack
 from fedvine.core.method import Method
 from fedvine.core.protocol import PlanLike, ServerScorer, TaskLike
-from fedvine.core.query import code
-from fedvine.core.replies import RoundAborted
+from fedvine.core.replies import RoundAborted, code
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
 from fedvine.engines.refusals import sentence

@@ -16,8 +16,7 @@ from fedvine.core.expect import Several, Text
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike
-from fedvine.core.query import Query
-from fedvine.core.replies import RoundAborted
+from fedvine.core.replies import Query, RoundAborted
 from fedvine.core.state import Memory
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients

@@ -152,7 +152,7 @@ def coarse(found: Any, grain: int) -> Any:
 def coarse_scores(found: dict[str, Any], grain: int) -> dict[str, Any]:
     """Return what a client measured, without scores over fewer edges than ``grain``.
 
-    ``found`` is as :class:`fedvine.core.expect_scores.Measured` states; counts below ``grain`` are
+    ``found`` is as :class:`fedvine.core.expect.Measured` states; counts below ``grain`` are
     then 0, others multiples of it.
     """
     few = {key for key, count in found["n"].items() if count < grain}

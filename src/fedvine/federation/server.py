@@ -14,14 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from fedvine.core.compiler import leave_out_compiler
+from fedvine.core.compiling import leave_out_compiler
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Number
 from fedvine.core.files import atomic
 from fedvine.core.method import At
 from fedvine.core.protocol import PlanLike
-from fedvine.core.query import Query
-from fedvine.core.replies import RoundAborted
+from fedvine.core.replies import Query, RoundAborted
 from fedvine.core.settings import build
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
 from fedvine.experiments import final
@@ -89,7 +88,7 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
             if again(hub, run).exists():
                 raise RoundAborted(again(hub, run).read_text("utf-8"))
             if made is not None:
-                cast(RemoteClients, made.clients).close()
+                cast("RemoteClients", made.clients).close()
             made, state = open_order(order, run, here, send)
     except (RoundAborted, Unreachable) as error:
         write_state(hub, run, "lost", str(error))

@@ -28,7 +28,7 @@ from fedvine.core.files import atomic
 from fedvine.core.ledger import Fresh, Ledger, Spent
 from fedvine.core.message import Packed, Pool, dumps, loads, pack, unpack
 from fedvine.core.method import Method
-from fedvine.core.query import Query
+from fedvine.core.replies import Query
 from fedvine.core.settings import build
 from fedvine.core.state import World
 from fedvine.core.units import size

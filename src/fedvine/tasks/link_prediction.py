@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect_scores import Measured
+from fedvine.core.expect import Measured
 from fedvine.core.lookup import find
 from fedvine.core.refresh import check_refresh, step_of
 from fedvine.data.ids import Ids
