@@ -11,8 +11,7 @@ from fedvine import testing
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed, Refused, accept, dumps, loads, pack, unpack
 from fedvine.core.rng import rng
-from fedvine.engines.refusals import SENTENCES
-from fedvine.engines.remote import Unreachable
+from fedvine.engines.remote import SENTENCES, Unreachable
 from fedvine.experiments import run_folder
 from fedvine.methods.fedlink import FedLink
 

@@ -14,7 +14,7 @@ import typer
 from fedvine.cli.run import stopped_as_by_ctrl_c
 from fedvine.cli.site import private
 from fedvine.core.errors import FedvineError
-from fedvine.core.text import names_in
+from fedvine.core.units import names_in
 
 kit = typer.Typer(no_args_is_help=True, help="Certificates and kits, in four plain steps.")
 

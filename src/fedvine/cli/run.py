@@ -70,7 +70,7 @@ def run(
     from fedvine.core.compiling import leave_out_compiler
     from fedvine.core.files import atomic
     from fedvine.experiments import command
-    from fedvine.experiments.allocator import keep_large_blocks
+    from fedvine.experiments.summary import keep_large_blocks
     keep_large_blocks()
     leave_out_compiler()
     words = values, settings or []

@@ -21,6 +21,6 @@ __all__ = ["Array", "At", "Client", "Clients", "FedvineError", "Field", "Flag", 
 __getattr__, __dir__ = lazy(__name__, Array="expect", At="method", Client="state",
                             Clients="clients", FedvineError="errors", Field="method", Flag="expect",
                             Maybe="expect", Method="method", MethodError="errors", Named="expect",
-                            Number="expect", Query="query", Replies="replies", Server="method",
+                            Number="expect", Query="replies", Replies="replies", Server="method",
                             Several="expect", Tensor="expect", Text="expect", World="state",
                             hashed_uniform="rng", key="rng", on_client="method", torch_rng="rng")

@@ -258,13 +258,9 @@ def unsent(client: Client, value: Value | None, join: Callable[[Value, Value], V
            ) -> Value | None:
     """Return what the server lacks: ``value``, after what was sent before and did not come.
 
-    Args:
-        client: in a call with ``once``; its memory keeps the result until the next one.
-        value: what is sent now; None: nothing.
-        join: makes one value of two, the older first.
-
-    Returns:
-        The value to send; None where there is nothing to send.
+    ``client``: in a call with ``once``; its memory keeps the result until the next one. ``value``
+    is sent now, None: nothing; ``join`` makes one value of two, the older first. None: nothing to
+    send.
     """
     function, lost = client.once
     if lost is None:

@@ -1,4 +1,4 @@
-"""Names that people gave: escaped for each medium that shows them, and read from a line.
+"""Escaping of names that people gave, one function for each medium that shows them.
 
 Users, items, clients, classes, columns and data sets have any names that their owners chose; no
 name may act as markup, formula or control code.
@@ -6,7 +6,6 @@ name may act as markup, formula or control code.
 
 from __future__ import annotations
 
-import csv
 import functools
 import html
 import re
@@ -16,8 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 from rich.text import Text
-
-from fedvine.core.errors import FedvineError
 
 # Control codes of a terminal, and characters that change the direction of writing.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -119,16 +116,3 @@ def cells(table: pa.Table) -> pa.Table:
             table = table.set_column(i, field, compute.if_else(formula, guarded, text))
     heads = [f"'{name}" if re.match(_FORMULA, name) else name for name in table.column_names]
     return table.rename_columns(heads)
-
-
-def names_in(text: str) -> list[str]:
-    """Return the names in ``text``, which is one row of a CSV file, without spaces around them.
-
-    Raises :class:`FedvineError` where it is none.
-    """
-    try:
-        found = next(csv.reader([text], skipinitialspace=True, strict=True), None)
-    except csv.Error:
-        raise FedvineError(f"{text!r} is no list of names; write commas between them, and a name "
-                           "with a comma or a line break in double quotes.") from None
-    return [name.strip() for name in found or [""]]

@@ -20,7 +20,6 @@ from fedvine.core.replies import Query, RoundAborted
 from fedvine.core.state import Memory
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
-from fedvine.experiments import final as again
 from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import OnRound, Prepared, StageScores, loop, prepare, show
 from fedvine.experiments.run_files import read_choice
@@ -97,13 +96,11 @@ class Run:
                     raise FedvineError(f"{reason} in {ATTEMPTS} attempts; check that client, or "
                                        "let the run go on without it by a lower quorum.") from None
         if self.on_all is not None:
-            self._fit_again(self.on_all())
+            again = self.on_all()       # goes on from its own last save
+            again.on_round, again.on_abort, again.halted = (
+                self.on_final, self.on_abort, self.halted)
+            self._final = again.finish()
         self._finish()
-
-    def _fit_again(self, made: Run) -> None:
-        """Carry out the run on all labelled data, from its own last save on."""
-        made.on_round, made.on_abort, made.halted = self.on_final, self.on_abort, self.halted
-        self._final = made.finish()
 
     def finish(self) -> Run:
         """Run to the end and return the run."""
@@ -117,6 +114,11 @@ class Run:
         if self._final is None and self.on_all and self.summary and "final" in self.summary:
             self._final = self.on_all()
         return self._final
+
+    def unscored(self) -> Run:
+        """Let the run learn without being scored, and return it."""
+        self.clients.unscored = True
+        return self
 
     @property
     def scores(self) -> dict[str, Any]:
@@ -232,7 +234,11 @@ class Run:
         assert self.server is not None
         self.summary = summary(self.ready, self.server, self.stages, self.costs)
         if self._final is not None:
-            self.summary["final"] = again.receipt(self._final)
+            again = self._final         # the nodes are the labelled ones, None in a federation
+            assert again.summary is not None
+            self.summary["final"] = {
+                "nodes": self.protocol.learned(again.plan, again.parts) if again.parts else None,
+                **{key: again.summary[key] for key in ("seconds_total", "bytes_down", "bytes_up")}}
         if self.folder:
             if found := read_choice(self.folder.path):
                 self.summary["auto"] = found
@@ -361,8 +367,8 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     made = made_of(stages, scored, on_round=on_round, on_stage=on_stage)
     everything = protocol.on_all(stages) if final else None
     if everything is not None:
-        made.on_all = lambda: again.unscored(made_of(
-            everything, lambda ready: again.folder(made.folder, ready, split.by, source)))
+        made.on_all = lambda: made_of(
+            everything, lambda ready: ready.final_folder(made.folder, split.by, source)).unscored()
     return made
 
 

@@ -161,13 +161,10 @@ class Tail:
     def more(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the whole lines that were added since the last call.
 
-        Returns:
-            The lines, and whether they are the log from its beginning: at the first call, and where
-            a run that was stopped cut its log back, or summed it up in a further file.
-
-        Raises:
-            FedvineError: for a line that a run cannot have written.
-            OSError: where a file cannot be read; it may be gone a moment later.
+        And whether they are the log from its beginning: at the first call, and where a run that was
+        stopped cut its log back, or summed it up in a further file. Raises :class:`FedvineError`
+        for a line that a run cannot have written, and :class:`OSError` where a file cannot be read;
+        it may be gone a moment later.
         """
         names = parts(self.path, self.log)
         found = self._added(names) if self._places else None

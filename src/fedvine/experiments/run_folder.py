@@ -249,15 +249,10 @@ class RunFolder:
     def restore(self, common: set[str] | None = None, end: str | None = None) -> Save | None:
         """Return the last readable save and cut the logs back to it; None at the start of a run.
 
-        Args:
-            common: names of the saves that clients elsewhere can go back to; None: all.
-            end: name of a finished run's last save, the only one to use; logs stay as they are.
-
-        Returns:
-            The save, or None.
-
-        Raises:
-            FedvineError: where no save can be read, though there are some, or not that of the end.
+        ``common`` are names of the saves that clients elsewhere can go back to, None: all. ``end``
+        names a finished run's last save, the only one to use; logs stay as they are. Raises
+        :class:`FedvineError` where no save can be read, though there are some, or not that of the
+        end.
         """
         broken = []
         for folder in ([self._saves / end] if end else

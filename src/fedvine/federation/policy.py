@@ -18,7 +18,7 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.core.method import Method
 from fedvine.core.settings import fields, flat
 from fedvine.core.units import size
-from fedvine.engines.refusals import Refusal
+from fedvine.engines.remote import Refusal
 
 #: What ``fedvine join KIT --policy`` writes; the same as ``Policy()``.
 SAFE = """\

@@ -23,17 +23,16 @@ from fedvine.core.protocol import PlanLike
 from fedvine.core.replies import Query, RoundAborted
 from fedvine.core.settings import build
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
-from fedvine.experiments import final
+from fedvine.experiments.answers import Labels
 from fedvine.experiments.forecasts import Forecasts
-from fedvine.experiments.labels import Labels
 from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.federation.kept_answers import FILES, keep
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, names_of, planned, planned_tasks, world_of
 from fedvine.federation.signed import Deliver, Greet, Signer
+from fedvine.federation.site_saves import FILES, keep
 
 _LOG = logging.getLogger(__name__)
 BLOCKS = 100_000  # of users of one site for which forecasts are made
@@ -193,8 +192,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send
     made = made_of(plan, scored)
     everything = order.protocol.on_all(plan) if order.final else None
     if everything is not None:      # the sites open it in place of the scored run
-        made.on_all = lambda: final.unscored(made_of(everything, lambda ready: final.folder(
-            made.folder, ready, "site", None, name="federation")))
+        made.on_all = lambda: made_of(everything, lambda ready: ready.final_folder(
+            made.folder, "site", None, name="federation")).unscored()
     return made, state
 
 

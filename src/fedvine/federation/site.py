@@ -37,7 +37,7 @@ from fedvine.data.graph import Graph
 from fedvine.data.identity import digest, names
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.engines.refusals import Refusal
+from fedvine.engines.remote import Refusal
 from fedvine.federation import site_saves
 from fedvine.federation.account import FOLDER, NOTHING, Account
 from fedvine.federation.policy import Policy, coarse_scores

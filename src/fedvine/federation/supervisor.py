@@ -37,13 +37,10 @@ Show = Callable[[dict[str, Any]], None]
 
 
 class Supervisor:
-    """The server of a federation.
+    """The server of a federation, in a ``folder`` with the kits server and admin.
 
-    Args:
-        folder: with the kits server and admin.
-        say: called with a sentence when something happens.
-        show: called with the run's state twice a second.
-        patience: seconds to wait for the server and for the sites.
+    ``say`` is called with a sentence when something happens, ``show`` with the run's state twice a
+    second; ``patience`` are seconds to wait for the server and for the sites.
     """
 
     def __init__(self, folder: Path, say: Say, *, show: Show | None = None,

@@ -51,27 +51,17 @@ def fill(rows: Rows, **options: Any) -> list[Job]:
 
 def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float | None = None,
                tell: Tell = print) -> list[Job]:
-    """Run the unfinished cells of these pages, as far as the budget allows.
+    """Run the unfinished cells of these pages, as far as the budget allows; return those left over.
 
     Every row gets its first seed before any gets its second; among those the cheapest come first,
     by the costs of similar cells. A finished run is kept at once, and its saves, which may be
-    large, are removed. When the runs have taken the processor time of the budget nothing more is
-    started and running cells are stopped; the same call again goes on there. A cell is left out if
-    with it each page that wants it would take more than ``budget.cpu`` seconds, and if its data are
-    not available.
-    Where a run fails its row is left out and the others go on.
-
-    Args:
-        pages: rows of cells, by page.
-        jobs: runs at a time.
-        budget: limits; a number is CPU seconds of these runs, all processes and threads.
-        tell: function that gets a line for each finished cell, and now and then of a long run.
-
-    Returns:
-        The cells that are wanted and not finished.
-
-    Raises:
-        FedvineError: in the end, with the message of the first run that failed.
+    large, are removed. When the runs have taken the processor time of the budget (a number is CPU
+    seconds of these runs, all processes and threads) nothing more is started and running cells are
+    stopped; the same call again goes on there. A cell is left out if with it each page that wants
+    it would take more than ``budget.cpu`` seconds, and if its data are not available. ``jobs`` are
+    runs at a time; ``tell`` gets a line for each finished cell, and now and then of a long run.
+    Where a run fails its row is left out and the others go on; in the end :class:`FedvineError` is
+    raised, with the message of the first run that failed.
     """
     budget = Budget.of(budget)
     for cell in (c for page in pages for row in page for c in row):

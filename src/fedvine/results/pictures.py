@@ -148,14 +148,10 @@ _DPI = 150
 
 @style()
 def pictures(shown: Picture, bounds: Sequence[float] = ()) -> list[tuple[str, bytes]]:
-    """Return title and PNG of each plot.
+    """Return title and PNG of each plot; with ``same`` plots have one range of y.
 
-    Args:
-        shown: the plots; ``same``: with one range of y.
-        bounds: of the stages, in seconds since 1970, for plots over stages; empty: their numbers.
-
-    Returns:
-        (title, PNG) of each.
+    ``bounds`` are those of the stages, in seconds since 1970, for plots over stages; empty: their
+    numbers.
     """
     from matplotlib.figure import Figure
     found = []
