@@ -149,7 +149,7 @@ def test_a_thousand_fuzzed_messages_harm_neither_side(tmp_path):
             refused += 1
     assert refused > 1500                      # nearly all of them are no messages any more
     # The site still does its work: a new run on the same sites gives the same scores.
-    assert site.checkpoints() is not None
+    assert site.moments() is not None
     again = Federation(tmp_path / "again", METHOD)
     again.sites["ada"], site.trusted = site, again.sites["ada"].trusted
     site.folder, site.saves = tmp_path / "again" / "ada", tmp_path / "again" / "ada" / "saves"

@@ -37,8 +37,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
 from fedvine.experiments import run_files
-from fedvine.experiments.logs import Logs
-from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
+from fedvine.experiments.run_files import Logs, read_experiment, read_lines, read_summary
 from fedvine.living.rows import StoredRows
 
 # -- the memory of a client or the server on disk: safetensors with a checksum, nothing unpickled --
