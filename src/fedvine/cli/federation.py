@@ -30,7 +30,6 @@ def kit_fingerprint(folder: Annotated[Path, typer.Argument(metavar="KIT", help="
           "one too, is the roster: fedvine join KIT --roster FILE", file=sys.stderr)
 
 
-
 @kit.command("local")
 def kit_local(
     folder: Annotated[Path, typer.Argument(help="A new folder.")] = Path("federation"),

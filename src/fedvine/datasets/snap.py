@@ -73,7 +73,7 @@ class Uci(_Snap):
 
 
 def _messages(file: Path, store: Path) -> EventStream:
-    columns = dict.fromkeys(("src", "dst", "time"), "BIGINT")
+    columns = {"src": "BIGINT", "dst": "BIGINT", "time": "BIGINT"}
     return read(f"FROM {relation(file, columns, ' ', '')}", src="src", dst="dst", time="time",
                 bipartite=False, store=store, name="uci")
 

@@ -147,7 +147,7 @@ class Run:
             self.stages.append(stage)
         self._flush()
         if self.folder:
-            self.folder.append("metrics.jsonl", lines(stage, self.protocol, self.plan))
+            self.folder.logs.append("metrics.jsonl", lines(stage, self.protocol, self.plan))
             if save:
                 self._save(stage.t, self.method.rounds_at(stage.t) + 1)
         self.on_stage(stage, self)
@@ -173,7 +173,7 @@ class Run:
     def _flush(self) -> None:
         self.costs.count(self.clients.log)
         if self.folder:
-            self.folder.append("messages.jsonl", self.clients.log)
+            self.folder.logs.append("messages.jsonl", self.clients.log)
         self.clients.log = []
 
     def _save(self, t: int, r: int) -> None:

@@ -197,11 +197,7 @@ class RunFolder:
             with atomic_folder(self.path / "data") as folder:
                 StoredRows.create(folder, split, plan, **facts)
 
-    # -- logs ----------------------------------------------------------------------------------
-    def append(self, log: str, lines: list[dict[str, Any]]) -> None:
-        """Add lines to ``metrics.jsonl`` or ``messages.jsonl``; see :class:`Logs`."""
-        self.logs.append(log, lines)
-
+    # -- what people read ------------------------------------------------------------------------
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, which marks the run as finished."""
         with atomic(self.path / "summary.json", "w") as file:

@@ -75,12 +75,10 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         made, state = open_order(order, run, here, send)
         while True:
             why = learn(made, order, hub, run) if made is not None else ""
+            write_state(hub, run, "waiting" if order.live else "finished",
+                        f"without all forecasts, as {why}" if why else "", **state)
             if not order.live:
-                write_state(hub, run, "finished", f"without all forecasts, as {why}" if why else "",
-                            **state)
                 return
-            write_state(hub, run, "waiting", f"without all forecasts, as {why}" if why else "",
-                        **state)
             until = time.monotonic() + order.look
             while time.monotonic() < until and not again(hub, run).exists():
                 time.sleep(min(0.2, order.look))

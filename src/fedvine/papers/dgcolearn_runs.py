@@ -171,7 +171,7 @@ PRINTED = "dgcolearn_table9_10_scale.csv"
 MEASURES = {"training_time_s": "training (s)", "partition_time_s": "partition (s)",
             "cut_edge_ratio_percent": "cut (%)", "exchange_time_s": "exchange (s)", "f1": "F1"}
 #: Client functions of the exchange, forward and backward.
-EXCHANGED = {"send_messages", "finish", "save_states", "backward", "first_layer"}
+EXCHANGED = {"join", "send_messages", "finish", "save_states", "backward", "first_layer"}
 
 ALL = {"name": "dgcolearn", "window": "all"}
 CHANGED = ALL | {"scope": "changed"}

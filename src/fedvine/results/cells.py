@@ -32,7 +32,7 @@ from fedvine.tasks.snapshot_classification import forgotten
 
 FOLDER = "runs/cells"
 DIGITS = 7          # significant ones of a kept number
-SENDS = "send_messages"     # the call of DG-CoLearn that sends messages
+SENDS = "send_messages", "say"      # the call of DG-CoLearn that sends messages, now and before
 _opened: ContextVar[dict[tuple[str, str], tuple[str, int, str] | FedvineError] | None] = ContextVar(
     "_opened", default=None)
 
@@ -263,14 +263,14 @@ def exchanges(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Each has ``t``, ``r``, ``calls``, ``seconds``, ``down`` and ``up`` (bytes). Clients also
     exchange when states are made and when the library scores: such an exchange ends with all their
-    rows, one of training with epochs or with the clients' models. The first call sends down the
-    shared model, or nothing, which is not counted. Lines that were summed have no
+    rows (``embed``), one of training with epochs or with the clients' models. The first ``say``
+    sends down the shared model, or nothing, which is not counted. Lines that were summed have no
     order any more and are left out.
     """
     found: list[dict[str, Any]] = []
     spoken: list[list[dict[str, Any]]] = [[]]
     for line in (line for line in lines if "calls" not in line):
-        if line["function"] in (SENDS, "hold", "offer", "take"):
+        if line["function"] in (*SENDS, "hold", "offer", "take"):
             spoken[-1].append(line)
             if line["function"] in ("hold", "take"):
                 spoken.append([])
@@ -278,7 +278,7 @@ def exchanges(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         for one in spoken[:-1] if line["function"] in ("train", "trained") else []:
             found.append({"t": line["t"], "r": line["r"], "calls": len(one), **{
                 key: sum(s[key] for s in one) for key in ("seconds", "down", "up")}})
-            found[-1]["down"] -= one[0]["down"] if one[0]["function"] == SENDS else 0
+            found[-1]["down"] -= one[0]["down"] if one[0]["function"] in SENDS else 0
         spoken = [[]]
     return found
 

@@ -135,11 +135,6 @@ class Drawing:
         return out.getvalue()
 
 
-def png(figure: Any, title: str = "") -> bytes:
-    """Return the figure as a PNG."""
-    return Drawing(figure, title).rendered()
-
-
 _SIZE = (4.6, 3.3)      # inches; a page shows two beside each other, or one in a narrow window
 _NAMED = (4.6, 4.4)     # of a matrix whose rows have names
 _NAME = 20              # characters of such a name that are drawn
@@ -166,7 +161,7 @@ def pictures(shown: Picture, bounds: Sequence[float] = ()) -> list[tuple[str, by
             _lines(axes, plot, bounds, plot.limits or limits)
             if plot.legend and len(plot.series) > 1:
                 _legend(figure, axes)
-        found.append((plot.title or plot.y or plot.x, png(figure)))
+        found.append((plot.title or plot.y or plot.x, Drawing(figure).rendered()))
     return found
 
 
