@@ -9,7 +9,7 @@ from typing import Any
 from fedvine.core.units import seconds, size
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods._fedlink_plus.features import PARTS
-from fedvine.papers.study import Found, Panel, Study, experiments
+from fedvine.papers.study import Found, Panel, Study, best_rival, experiments
 from fedvine.results import pictures
 from fedvine.results.cells import Job
 from fedvine.results.entry import Entry
@@ -152,7 +152,7 @@ def _beside_rivals(found: Found) -> TableSet:
 
 def _ahead(found: Found, panel: str, key: str) -> str:
     """Return the text of the paired difference to the best rival in a column."""
-    if (rival := found.best_rival(panel, METHOD, RIVALS, key)) is None:
+    if (rival := best_rival(found, panel, METHOD, RIVALS, key)) is None:
         return "-"
     best, *values = rival
     mean, half, _ = paired(*values)

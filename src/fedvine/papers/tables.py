@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.papers.published import Column, PaperTable, Row, Setting
-from fedvine.papers.study import Found, Panel, Study, planned
+from fedvine.papers.study import Found, Panel, Study, best_rival, planned
 from fedvine.results.cells import FOLDER, Job
 from fedvine.results.comparison import UNBEATEN, Comparison
 from fedvine.results.entry import Entry, score
@@ -208,7 +208,7 @@ def ahead(table: PaperTable, found: Found) -> list[str]:
     column, lines = table.column[0], []
     digits = 1 if column.unit == "%" else score(column.ours).digits
     for panel in found.panels:
-        rival = found.best_rival(panel.name, table.ours, (
+        rival = best_rival(found, panel.name, table.ours, (
             row.name for row in table.row if row.rival and row.name != table.ours), column.ours, 2)
         if rival is None:
             continue
