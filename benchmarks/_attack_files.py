@@ -19,7 +19,7 @@ from benchmarks._attacker import tell
 from fedvine.cli import main as cli
 from fedvine.core.errors import FedvineError
 from fedvine.data.spec import Data
-from fedvine.engines.refusals import Refusal
+from fedvine.engines.remote import Refusal
 from fedvine.federation.launch import join_unit
 from fedvine.federation.site import same_table
 from fedvine.federation.site_table import SiteTable

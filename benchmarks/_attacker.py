@@ -18,7 +18,7 @@ import msgspec
 
 import fedvine as package
 from fedvine.core.message import dumps, loads, pack, unpack
-from fedvine.engines.refusals import sentence
+from fedvine.engines.remote import sentence
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.site_file import MEMORY
 

@@ -29,7 +29,7 @@ from fedvine.core.rng import rng, torch_rng
 from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
-from fedvine.experiments.allocator import keep_large_blocks, peak_memory
+from fedvine.experiments.summary import keep_large_blocks, peak_memory
 from fedvine.methods._fedlink.rows import SIDES
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.stfl import STFL

@@ -40,8 +40,8 @@ from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
-from fedvine.experiments.allocator import keep_large_blocks, peak_memory
 from fedvine.experiments.run import run
+from fedvine.experiments.summary import keep_large_blocks, peak_memory
 from fedvine.methods.dgcolearn import DgCoLearn, scored
 from fedvine.results.cells import rounded
 from fedvine.results.tables import Table

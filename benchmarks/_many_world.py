@@ -22,8 +22,8 @@ from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.split import Split, split
 from fedvine.data.stream import EventStream
-from fedvine.experiments.allocator import keep_large_blocks, peak_memory
 from fedvine.experiments.run import run
+from fedvine.experiments.summary import keep_large_blocks, peak_memory
 from fedvine.methods.fedlink import FedLink
 from fedvine.tasks.link_prediction import LinkPrediction
 

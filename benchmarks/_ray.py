@@ -38,8 +38,8 @@ from fedvine.data.split import Split, split
 from fedvine.data.stream import EventStream
 from fedvine.engines.cluster import RayClients, cluster
 from fedvine.engines.local import LocalClients
-from fedvine.experiments.allocator import peak_memory
 from fedvine.experiments.run import run
+from fedvine.experiments.summary import peak_memory
 from fedvine.methods.fedlink import FedLink
 from fedvine.results.tables import Table
 from fedvine.tasks.link_prediction import LinkPrediction

@@ -36,8 +36,8 @@ from benchmarks._kill9 import difference
 from benchmarks._kill9_federation import Federation
 from fedvine.core.files import atomic
 from fedvine.core.units import size
-from fedvine.experiments.allocator import keep_large_blocks, peak_memory
 from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.summary import keep_large_blocks, peak_memory
 from fedvine.results.tables import Table
 
 SNAPSHOTS, CLIENTS, EACH = 20, 4, 32_000     # nodes a million edges

@@ -50,7 +50,7 @@ def make(folder: Path, method: str) -> None:
 def asked(folder: str, questions: int = QUESTIONS) -> dict[str, float]:
     """What one process measured: seconds to load, milliseconds of each question."""
     from fedvine.core.rng import rng
-    from fedvine.experiments.allocator import peak_memory
+    from fedvine.experiments.summary import peak_memory
     began = time.perf_counter()
     import fedvine
     opened = fedvine.open_run(folder)

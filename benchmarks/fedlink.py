@@ -23,7 +23,7 @@ from fedvine.core.device import placed
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
-from fedvine.experiments.allocator import keep_large_blocks
+from fedvine.experiments.summary import keep_large_blocks
 from fedvine.methods._fedlink.rows import Touched, make_batch
 from fedvine.methods.fedlink import FedLink
 from fedvine.nn.embedding import EmbeddingTable

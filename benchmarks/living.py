@@ -149,9 +149,9 @@ def read(file: Path) -> dict[str, Any]:
 
 def whole(method: str, table: Path, like: Path, out: Path) -> dict[str, Any]:
     """Carry out one run over the table with the bounds of another run; return CPU seconds."""
-    from fedvine.experiments.allocator import keep_large_blocks
     from fedvine.experiments.command import from_command
     from fedvine.experiments.run import run
+    from fedvine.experiments.summary import keep_large_blocks
     from fedvine.living.rows import StoredRows
     keep_large_blocks()
     start(method)

@@ -21,7 +21,7 @@ WAYS = {
     "other": "import pandas; x = pandas.read_parquet('nodes.pq').drop(columns=['node', 'label'])"
              ".to_numpy(numpy.float32)",
     "floor": f"x = numpy.ones(({NODES}, {WORDS}), numpy.float32)"}
-MEASURED = ("import time, numpy; from fedvine.experiments.allocator import peak_memory; {way}; "
+MEASURED = ("import time, numpy; from fedvine.experiments.summary import peak_memory; {way}; "
             "print(time.process_time(), peak_memory() / 1e6, x.sum(dtype=float))")
 
 

@@ -1,6 +1,6 @@
 """Runs ``fedvine``, and kills itself as ``kill -9`` would, in the middle of a named call.
 
-    python killed.py fedvine.experiments.run_folder:RunFolder.append 5 run fedlink --data ...
+    python killed.py fedvine.experiments.run_files:Logs.append 5 run fedlink --data ...
 """
 
 import functools

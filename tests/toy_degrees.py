@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedvine.core.expect_scores import Measured
+from fedvine.core.expect import Measured
 from fedvine.core.method import Field, Method, Server, on_client
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream

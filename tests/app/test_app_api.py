@@ -14,8 +14,7 @@ import fedvine
 from fedvine.experiments.run_files import read_lines
 
 pytest.importorskip("starlette", reason="the extra app is not installed")
-from fedvine.app.api import application
-from fedvine.app.serving import is_loopback
+from fedvine.app.api import application, is_loopback
 
 
 @pytest.fixture(scope="module")

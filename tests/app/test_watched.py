@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fedvine.app.watched import Watched
 from fedvine.core.errors import FedvineError
-from fedvine.experiments.logs import summed
-from fedvine.experiments.run_files import Tail, read_lines
+from fedvine.experiments.run_files import Tail, read_lines, summed
 from fedvine.experiments.summary import Calls
 
 

@@ -9,7 +9,7 @@ import shop
 
 from fedvine.cli import main as cli
 from fedvine.core.errors import FedvineError
-from fedvine.core.names import names_in
+from fedvine.core.units import names_in
 from fedvine.experiments import progress
 from fedvine.experiments.experiment import Experiment
 

@@ -13,7 +13,7 @@ from fedvine.core import registry
 from fedvine.core import rng as rng_module
 from fedvine.core.errors import FedvineError
 from fedvine.core.lookup import find, unique
-from fedvine.core.query import Query, code
+from fedvine.core.replies import Query, code
 from fedvine.core.settings import assignment, build, literal, merged
 from fedvine.core.state import Client, World
 from fedvine.core.units import clock, duration, seconds, size

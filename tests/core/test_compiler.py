@@ -27,7 +27,7 @@ print("torch._dynamo.utils" in sys.modules)
 print(found)
 """
 LEFT_OUT = """
-from fedvine.core.compiler import leave_out_compiler
+from fedvine.core.compiling import leave_out_compiler
 leave_out_compiler()
 """
 COMPILED = STEPS.format(left_out=LEFT_OUT) + """

@@ -14,6 +14,7 @@ from fedvine.core.expect import (
     Array,
     Flag,
     Maybe,
+    Measured,
     Named,
     Number,
     Several,
@@ -21,7 +22,6 @@ from fedvine.core.expect import (
     Text,
     check,
 )
-from fedvine.core.expect_scores import Measured
 
 PAIR = (Array("uint64", ("n",), keys="unique"), Array("float64", ("n",), low=0))
 KEYS, COUNTS = np.array([7, 3], np.uint64), np.array([1.0, 2.0])

@@ -8,8 +8,7 @@ from toys import changed
 
 from fedvine import testing
 from fedvine.core.message import pack, unpack
-from fedvine.core.once import added, unsent
-from fedvine.core.state import Client, World
+from fedvine.core.state import Client, World, added, unsent
 from fedvine.engines.faults import MockClients
 from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus

@@ -10,7 +10,7 @@ from fedvine import testing
 from fedvine.core import registry
 from fedvine.core.errors import Refused
 from fedvine.core.message import Packed, dumps, loads, pack, unpack
-from fedvine.core.query import Query
+from fedvine.core.replies import Query
 from fedvine.engines.bad_replies import JudgedMixin, Recording, every_kind
 from fedvine.engines.remote import RemoteClients
 

@@ -166,8 +166,8 @@ def test_client_memory_is_saved_at_the_site_and_never_at_the_server(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     made = federation.run(save_every=0.0).finish()
     for site in federation.sites.values():
-        assert site.checkpoints() and made.folder.path.name not in str(site.saves)
-        assert len(site.checkpoints()) <= 3
+        assert site.moments() and made.folder.path.name not in str(site.saves)
+        assert len(site.moments()) <= 3
     saved = made.folder.restore(made.clients.checkpoints())
     assert saved.clients == {}
 

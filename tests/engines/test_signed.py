@@ -110,7 +110,7 @@ def test_a_malicious_site_gets_nothing_and_ends_nothing(tmp_path):
         return original(name, block, seal, seconds)
 
     def attack(at, clients):
-        own, there = signer(eve), ada.checkpoints()
+        own, there = signer(eve), ada.moments()
         to_ada, to_bob = ([h for h in heard if h[0] == name][-1] for name in ("ada", "bob"))
         letters = [(to_ada[1], to_ada[2]), (to_bob[1], to_bob[2])]     # what was heard, again
         for wanted in (dumps(pack(r)) for r in requests(made)):
@@ -121,12 +121,12 @@ def test_a_malicious_site_gets_nothing_and_ends_nothing(tmp_path):
             assert answer.keys() == {"error"}
             assert answer["error"] == ["seal"]
             tried.append(list(ada.account.lines())[-1]["why"])
-        assert ada.checkpoints() == there
+        assert ada.moments() == there
 
     federation.deliver = deliver
     made = federation.run(on_round=attack, save_every=0.0)
     assert scores(made.finish()) == scores(reference(FedLink.tiny()))
-    assert len(tried) > 400 and ada.checkpoints()
+    assert len(tried) > 400 and ada.moments()
     assert {t.split(";")[-1] for t in tried} == {
         " refused.", " a request was refused, as its signature is not good.",
         f" a request was refused, as it is signed by eve and not by {SERVER}."}

@@ -10,8 +10,8 @@ from wrong import is_sentence
 import fedvine
 from fedvine import testing
 from fedvine.core.errors import FedvineError
-from fedvine.experiments.as_of import time_of
 from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.forecasts import time_of
 from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run
 from fedvine.methods.fedlink import FedLink

@@ -18,8 +18,8 @@ from fedvine.core.message import pack, unpack
 from fedvine.core.method import At
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import summary as costs
-from fedvine.experiments.allocator import peak_memory
 from fedvine.experiments.progress import Progress, follow
+from fedvine.experiments.summary import peak_memory
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.popularity import Popularity
 from fedvine.results.entry import Entry
@@ -195,7 +195,7 @@ def test_costs_are_means_over_seeds_by_client():
 
 FAULTS = """
 import resource, torch
-from fedvine.experiments.allocator import keep_large_blocks
+from fedvine.experiments.summary import keep_large_blocks
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(4):
@@ -218,7 +218,7 @@ def test_blocks_that_were_freed_cost_no_more_page_faults():
     assert int(found[2]) < int(found[1]) / 10 + 100
 
 
-CHILD = "from fedvine.experiments.allocator import peak_memory; print(peak_memory())"
+CHILD = "from fedvine.experiments.summary import peak_memory; print(peak_memory())"
 PARENT = f"""
 import subprocess, sys
 held = bytearray(400_000_000)

@@ -13,8 +13,8 @@ from fedvine.cli.main import main
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
+from fedvine.experiments.answers import Labels
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.labels import Labels
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
 from fedvine.living.rows import StoredRows

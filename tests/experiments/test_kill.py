@@ -33,7 +33,7 @@ def whole(tmp_path_factory):
 # save, before the summary.
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [
-    "fedvine.experiments.run_folder:RunFolder.append 4",
+    "fedvine.experiments.run_files:Logs.append 4",
     "fedvine.experiments.run_folder:_write_save 5", "fedvine.experiments.run:Run._save 5"])
 def test_a_run_that_is_killed_comes_to_the_same_scores(tmp_path, monkeypatch, whole, place):
     (tmp_path / "good.csv").write_text(GOOD)

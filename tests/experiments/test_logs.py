@@ -9,9 +9,9 @@ import pytest
 from test_growing import ROWS, here, night, scores  # noqa: F401 (a fixture)
 
 from fedvine.core.errors import FedvineError
-from fedvine.experiments import logs, run_files, run_folder
-from fedvine.experiments.logs import Logs, summed
+from fedvine.experiments import run_files, run_folder
 from fedvine.experiments.reopened import open_run
+from fedvine.experiments.run_files import Logs, summed
 
 SMALL = 3000
 
@@ -34,7 +34,7 @@ def test_rotation_changes_nothing_but_the_files(monkeypatch):
     metrics, messages = read("metrics.jsonl"), read("messages.jsonl")
     assert run_files.files_of("run", "messages.jsonl") == ["messages.jsonl"]
     shutil.rmtree("run")
-    monkeypatch.setattr(logs, "LARGEST", SMALL)
+    monkeypatch.setattr(run_files, "LARGEST", SMALL)
     for end in nights:
         found = night(ROWS[:end], method="fedlink", open_end=True)
     assert scores(found) == scores(plain)
@@ -73,11 +73,12 @@ def test_sums_of_sums_are_the_sums():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [(logs, "summed"), (Logs, "add_up"), (run_folder, "_write_save"),
-                                   (Logs, "sizes"), (Logs, "drop"), (Logs, "append"),
-                                   (run_folder.shutil, "rmtree")], ids=lambda p: p[1])
+@pytest.mark.parametrize("place", [(run_files, "summed"), (Logs, "add_up"),
+                                   (run_folder, "_write_save"), (Logs, "sizes"), (Logs, "drop"),
+                                   (Logs, "append"), (run_folder.shutil, "rmtree")],
+                         ids=lambda p: p[1])
 def test_a_kill_at_every_step_of_a_rotation(monkeypatch, place):
-    monkeypatch.setattr(logs, "LARGEST", SMALL)
+    monkeypatch.setattr(run_files, "LARGEST", SMALL)
     night(ROWS[:50], method="fedlink", open_end=True)
     shutil.copytree("run", "before")
     wanted, lines = night(ROWS[:80], method="fedlink", open_end=True), read("metrics.jsonl")
@@ -119,7 +120,7 @@ def total(lines, key):
 
 @pytest.mark.slow
 def test_a_broken_newest_save_leaves_the_one_before_with_its_logs(monkeypatch):
-    monkeypatch.setattr(logs, "LARGEST", SMALL)
+    monkeypatch.setattr(run_files, "LARGEST", SMALL)
     wanted = night(ROWS[:80], method="fedlink", open_end=True)
     lines = read("metrics.jsonl")
     for save in sorted(Path("run/saves").glob("[0-9]*"))[-1:]:

@@ -32,8 +32,8 @@ from fedvine.federation import kits as kit
 from fedvine.federation.demo import fedvine, kill
 from fedvine.federation.flare import Console, write_job
 from fedvine.federation.job_files import CLASSES
-from fedvine.federation.kept_answers import kept
 from fedvine.federation.launch import read_order
+from fedvine.federation.site_saves import kept
 from fedvine.federation.supervisor import Supervisor
 from fedvine.methods.fedlink import FedLink
 

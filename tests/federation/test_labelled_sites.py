@@ -10,11 +10,11 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.ledger import seeded
 from fedvine.core.message import dumps, pack
 from fedvine.core.replies import RoundAborted
-from fedvine.experiments.labels import Labels
+from fedvine.experiments.answers import Labels
 from fedvine.experiments.run import run
 from fedvine.federation.dashboard import waits
-from fedvine.federation.kept_answers import labels
 from fedvine.federation.order import Order
+from fedvine.federation.site_saves import labels
 from fedvine.living.run import go_on
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.power import Power

@@ -22,8 +22,7 @@ from fedvine.core.message import Packed, loads, pack, unpack
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
 from fedvine.data.spec import Data
-from fedvine.engines.refusals import Refusal
-from fedvine.engines.remote import ask
+from fedvine.engines.remote import Refusal, ask
 from fedvine.federation import account, site_door
 from fedvine.federation.account import Account
 from fedvine.federation.dashboard import Dashboard

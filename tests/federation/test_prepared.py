@@ -12,13 +12,13 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, loads, pack, unpack
 from fedvine.core.rng import rng
 from fedvine.datasets import synthetic
+from fedvine.experiments.answers import Labels
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.labels import Labels
-from fedvine.federation.kept_answers import kept, labels
 from fedvine.federation.order import Order
 from fedvine.federation.server import forecast, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
+from fedvine.federation.site_saves import kept, labels
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.last_label import LastLabel
 

@@ -11,8 +11,7 @@ from fedvine import testing
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed, Refused, accept, dumps, loads, pack, unpack
 from fedvine.core.rng import rng
-from fedvine.engines.refusals import SENTENCES
-from fedvine.engines.remote import Unreachable
+from fedvine.engines.remote import SENTENCES, Unreachable
 from fedvine.experiments import run_folder
 from fedvine.methods.fedlink import FedLink
 
@@ -150,7 +149,7 @@ def test_a_thousand_fuzzed_messages_harm_neither_side(tmp_path):
             refused += 1
     assert refused > 1500                      # nearly all of them are no messages any more
     # The site still does its work: a new run on the same sites gives the same scores.
-    assert site.checkpoints() is not None
+    assert site.moments() is not None
     again = Federation(tmp_path / "again", METHOD)
     again.sites["ada"], site.trusted = site, again.sites["ada"].trusted
     site.folder, site.saves = tmp_path / "again" / "ada", tmp_path / "again" / "ada" / "saves"

@@ -15,7 +15,7 @@ from fedvine.cli.main import main
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
-from fedvine.experiments.labels import Labels
+from fedvine.experiments.answers import Labels
 from fedvine.results.export import export
 from fedvine.tasks.task_plan import by_task
 

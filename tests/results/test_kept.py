@@ -15,10 +15,9 @@ from fedvine.results import cells as cell_module
 from fedvine.results import fill as filling
 from fedvine.results.cells import Job, cells, opened_once, rounded
 from fedvine.results.compare import compare, experiments
-from fedvine.results.fill import fill, fill_pages
+from fedvine.results.fill import Budget, fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
 from fedvine.results.tune import tune
-from fedvine.results.work import Budget
 from fedvine.tasks.link_prediction import LinkPrediction
 
 

@@ -15,7 +15,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.experiments.labels import Labels
+from fedvine.experiments.answers import Labels
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
 from fedvine.results.report import report

@@ -11,24 +11,45 @@ error is ``{"error": SENTENCE}`` with status 400, or 404 for a run that there is
 from __future__ import annotations
 
 import base64
+import bisect
 import hashlib
+import hmac
+import ipaddress
 import os
 import re
+import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
-from fedvine.app.asking import Asked, refuse_long
-from fedvine.app.guard import Guard
 from fedvine.app.watched import Watched, compared
 from fedvine.core.errors import FedvineError
+from fedvine.data.ids import Ids
+from fedvine.experiments.reopened import OpenRun, open_run
+from fedvine.federation import site_saves
+from fedvine.results.view import plain
+from fedvine.tasks.class_incremental import said_of
+
+EDGES = 10          # last edges that are shown
+NAMES = 8           # names that are suggested
+MOST = 2_000_000    # names of a client; of more none are suggested
+HEADERS = {
+    "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+Call = Callable[..., Awaitable[Any]]
 
 
 class Api:
@@ -145,3 +166,168 @@ def application(folders: Sequence[str | os.PathLike[str]], host: str = "127.0.0.
         Route(run, api.detail), Route(f"{run}/forecasts", api.forecasts),
         Route(f"{run}/labels", api.labels), Route(f"{run}/names", api.names),
     ]), host, token, {"Content-Security-Policy": policy(page)})
+
+
+# -- questions to runs: each is opened at its first question and kept open for the next ones -------
+class Asked:
+    """The run of a folder, opened when it is first asked, and anew when it has learned more."""
+
+    def __init__(self, seen: Watched) -> None:
+        self.seen, self._lock = seen, threading.Lock()      # a run is for one thread at a time
+        self._opened: OpenRun | None = None
+        self._ends: Any = None
+        self._names: dict[str, list[str]] = {}
+
+    def forecasts(self, client: str, user: str, top: int) -> dict[str, Any]:
+        """Return a user's likeliest items at a client and last edges (:class:`OpenRun`)."""
+        if site_saves.there(self.seen.folder):
+            best = site_saves.kept(self.seen.folder, user, top)
+            return plain({"items": _items(best, []), "edges": [], "as_of": "", "home": True})
+        with self._lock:
+            opened = self._open()
+            best = opened.predict(client, user, top)
+            edges = opened.last_edges(client, user, EDGES)
+            why = opened.why(client, user, [one.item for one in best])
+            return plain({"items": _items(best, why), "edges": [e._asdict() for e in edges],
+                          "as_of": _as_of(opened), "home": bool(edges)})
+
+    def label(self, client: str | None, node: str) -> dict[str, Any]:
+        """Return a node's likeliest classes and last edges; raise if client or node is unknown."""
+        if site_saves.there(self.seen.folder):
+            row, = site_saves.labels(self.seen.folder, node).to_pylist()
+            return plain({**_classes(row), "edges": [], "as_of": ""})
+        with self._lock:
+            opened = self._open()
+            row, = opened.labels([node], client or None).to_pylist()
+            place = row["client"] if row["client"] in opened.clients else opened.clients[0]
+            edges = opened.last_edges(place, node, EDGES)
+            return plain({**_classes(row), "edges": [e._asdict() for e in edges],
+                          "as_of": _as_of(opened)})
+
+    def names(self, client: str, start: str) -> list[str]:
+        """Return some names of users or nodes of a client that begin with ``start``, sorted."""
+        with self._lock:
+            opened = self._open()
+            part = opened.run.parts.get(client)
+            if part is None:
+                return []
+            if client not in self._names:
+                ids: Ids = part.src_ids if hasattr(part, "src_ids") else part.names()
+                self._names[client] = ([] if len(ids) > MOST else
+                                       sorted(ids[i] for i in range(len(ids))))
+        every = self._names[client]
+        first = bisect.bisect_left(every, start)
+        return plain([n for n in every[first:first + NAMES] if n.startswith(start)])
+
+    def _open(self) -> OpenRun:
+        """Return the run, opened again where it was saved since."""
+        folder = self.seen.folder
+        ends = sorted(path.name for path in (folder / "saves").glob("[0-9]*"))
+        if self._opened is None or ends != self._ends:
+            self._opened, self._names = open_run(folder), {}
+            self._ends = ends
+        return self._opened
+
+
+def _as_of(opened: OpenRun) -> str:
+    return (f"As of stage {opened.stage + 1} of {opened.stages}, the last one that was learned."
+            if opened.run.summary is None else said_of(opened.run.summary["final"])
+            if opened.final else "")
+
+
+def _items(best: list[Any], why: list[str]) -> list[dict[str, Any]]:
+    return [{"item": item, "score": float(score), "known": bool(known),
+             "why": why[i] if i < len(why) else ""}
+            for i, (item, score, known) in enumerate(best)]
+
+
+def _classes(row: dict[str, Any]) -> dict[str, Any]:
+    found = sorted(((value, key[2:-1]) for key, value in row.items() if key.startswith("p(")),
+                   reverse=True)
+    return {"client": row["client"], "label": row["label"], "given": row["given"],
+            "classes": [{"label": name, "p": p} for p, name in found[:10]]}
+
+
+def refuse_long(*names: str) -> None:
+    """Raise :class:`FedvineError` for a name that no person types."""
+    if any(len(name) > 1000 for name in names):
+        raise FedvineError("A name is longer than 1,000 characters.")
+
+
+# -- who may ask: a person with the token ----------------------------------------------------------
+# A page of another site cannot read the answers of this one, unless its name is made to lead to
+# this machine (DNS rebinding): so the Host of a request must be an address, or one of its names.
+class Guard:
+    """ASGI middleware: checks Host, method, origin and token, and adds headers to every answer.
+
+    Every request to ``/api/`` must have ``token`` (None: none).
+    """
+
+    def __init__(self, app: Call, host: str, token: str | None, headers: Mapping[str, str]) -> None:
+        self.app, self.token, self.headers = app, token, {**HEADERS, **headers}
+        self.loopback = is_loopback(host)
+        self.names = {"localhost"} if self.loopback else {
+            "localhost", host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+
+    async def __call__(self, scope: Any, receive: Call, send: Call) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+
+        async def guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                found = MutableHeaders(scope=message)
+                for name, value in self.headers.items():
+                    found[name] = value
+            await send(message)
+
+        why = self.refused(scope["method"], scope["path"], Headers(scope=scope))
+        if why is None:
+            await self.app(scope, receive, guarded)
+            return
+        code, said = why
+        extra = {"WWW-Authenticate": "Bearer"} if code == 401 else None
+        await JSONResponse({"error": said}, code, headers=extra)(scope, receive, guarded)
+
+    def refused(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
+        """Return the code and the sentence of a refusal; None for a request that is answered."""
+        if not self.known(headers.get("host", "")):
+            return 421, "This is not the name of this page; use the address that was printed."
+        if method not in ("GET", "HEAD"):
+            return 405, "Only GET is answered."
+        if not path.startswith("/api/"):
+            return None
+        origin = headers.get("origin")
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
+                origin is not None and urlsplit(origin).netloc != headers.get("host")):
+            return 403, "Another site may not ask this page."
+        given = headers.get("authorization", "")
+        if self.token is not None and not hmac.compare_digest(
+                given.encode(), f"Bearer {self.token}".encode()):
+            return 401, "The token is missing or wrong; open the address that was printed."
+        return None
+
+    def known(self, host: str) -> bool:
+        """Return whether a Host is an address that may be meant, or a name of this machine."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            _ = urlsplit(f"//{host}").port
+        except ValueError:
+            return False
+        if name in self.names:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback or not self.loopback
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on can be reached from this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedvine.app.guard import is_loopback
 from fedvine.core.errors import FedvineError
 
 PATIENCE = 2        # seconds that running answers get at the end
@@ -37,7 +36,7 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
     try:
         import uvicorn
 
-        from fedvine.app.api import application
+        from fedvine.app.api import application, is_loopback
     except ModuleNotFoundError as error:
         raise FedvineError(f"The page needs {error.name}, which is not installed; install the "
                            'extra: pip install "fedvine[app]".') from error

@@ -114,13 +114,7 @@ def _dataset(name: str) -> Iterator[RenderableType]:
            f"{report['by']}:\n")
     if stream.nodes is not None:
         yield f"Nodes have classes over time: {', '.join(stream.nodes.classes)}.\n"
-    table = Table("client", box=None)
-    for column in ("edges", "users", "items", "shared users"):
-        table.add_column(column, justify="right")
-    for client, facts in report["clients"].items():
-        table.add_row(client, *(f"{facts[c]:,}" for c in ("edges", "users", "items",
-                                                          "shared_users")))
-    yield table
+    yield _clients(report, "edges", "users", "items", "shared users")
 
 
 def _graph(graph: Graph, module: Any) -> Iterator[RenderableType]:
@@ -128,12 +122,16 @@ def _graph(graph: Graph, module: Any) -> Iterator[RenderableType]:
     yield (f"{len(graph):,} nodes, {graph.edges.shape[1]:,} edges, {graph.features:,} features, "
            f"{len(graph.classes)} classes; {module.STAGES} classes a task, split by "
            f"{report['by']} (cuts {report['cut']:.1%} of the edges):\n")
+    yield _clients(report, "nodes", "edges", "classes")
+
+
+def _clients(report: dict[str, Any], *columns: str) -> Table:
     table = Table("client", box=None)
-    for column in ("nodes", "edges", "classes"):
+    for column in columns:
         table.add_column(column, justify="right")
     for client, facts in report["clients"].items():
-        table.add_row(client, *(f"{facts[c]:,}" for c in ("nodes", "edges", "classes")))
-    yield table
+        table.add_row(client, *(f"{facts[column.replace(' ', '_')]:,}" for column in columns))
+    return table
 
 
 def _toml(experiment: Experiment) -> str:

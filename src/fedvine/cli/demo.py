@@ -68,8 +68,8 @@ def plot(runs: Mapping[str, Run], file: Path) -> None:
         axis.set_xlabel("stage of 30 days (grey: test)")
     pictures.legend(figure, axes[0][0])
     with atomic(file) as handle:
-        handle.write(pictures.png(
-            figure, "Flights of 2013: each stage is forecast before it is learned"))
+        handle.write(pictures.Drawing(
+            figure, "Flights of 2013: each stage is forecast before it is learned").rendered())
 
 
 def forecasts(made: Forecasts, client: str, user: str) -> Table:

@@ -14,7 +14,7 @@ import typer
 from fedvine.cli.run import stopped_as_by_ctrl_c
 from fedvine.cli.site import private
 from fedvine.core.errors import FedvineError
-from fedvine.core.names import names_in
+from fedvine.core.units import names_in
 
 kit = typer.Typer(no_args_is_help=True, help="Certificates and kits, in four plain steps.")
 
@@ -28,7 +28,6 @@ def kit_fingerprint(folder: Annotated[Path, typer.Argument(metavar="KIT", help="
     print("Read it out to a person at every other site, by telephone or face to face, and write "
           "down theirs; not through the hub.\nA text file with one such line for every site, this "
           "one too, is the roster: fedvine join KIT --roster FILE", file=sys.stderr)
-
 
 
 @kit.command("local")

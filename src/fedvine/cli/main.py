@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import compare, completion, export, site
+from fedvine.cli import compare, completion, site
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import run as running
 from fedvine.cli.options import console
@@ -146,13 +146,13 @@ def predict(
     )] = None,
 ) -> None:
     """Forecast: a user's likeliest items, everybody's, scores of given pairs, labels of nodes."""
-    from fedvine.federation import kept_answers
-    if kept_answers.there(folder) and not (pairs or at) and client in (None, "all"):
+    from fedvine.federation import site_saves
+    if site_saves.there(folder) and not (pairs or at) and client in (None, "all"):
         if labels or everyone:
             _kept(folder, user, top, out, labels)
             return
         if user and out is None:
-            _show(kept_answers.kept(folder, user, top))
+            _show(site_saves.kept(folder, user, top))
             return
     one = client is not None and user is not None and not labels
     if one + everyone + (pairs is not None) + labels != 1 or (
@@ -170,7 +170,7 @@ def predict(
     if labels:
         _labels(folder, client, user, top, out)
         return
-    from fedvine.experiments.as_of import time_of
+    from fedvine.experiments.forecasts import time_of
     from fedvine.experiments.reopened import forecasts_of
     found = forecasts_of(folder, None if at is None else time_of(at))
     if at is None:
@@ -205,13 +205,13 @@ def report(
 def _labels(folder: Path, client: str | None, node: str | None, top: int, out: Path | None
             ) -> None:
     """Write all labels of a run to ``out``, or show the first ``top``."""
-    from fedvine.experiments.labels import Labels
+    from fedvine.experiments.answers import Labels
     from fedvine.experiments.reopened import reopened
     made = reopened(folder)
     _as_of(made)
     found = Labels(made).table(None if node is None else [node], client)
     if out is not None:
-        from fedvine.experiments.forecast_tables import write_tables
+        from fedvine.experiments.answers import write_tables
         print(f"{write_tables(out, iter([found])):,} rows in {out}")
         return
     _show_labels(found, top)
@@ -219,12 +219,12 @@ def _labels(folder: Path, client: str | None, node: str | None, top: int, out: P
 
 def _kept(folder: Path, node: str | None, top: int, out: Path | None, labels: bool) -> None:
     """Write what a federation's run left in ``folder`` to ``out``, or show labels."""
-    from fedvine.federation import kept_answers
+    from fedvine.federation import site_saves
     if out is not None and node is None:
-        count = kept_answers.write(folder, out, top, "labels" if labels else None)
+        count = site_saves.write(folder, out, top, "labels" if labels else None)
         print(f"{count:,} rows in {out}")
     elif labels and out is None:
-        _show_labels(kept_answers.labels(folder, node), top)
+        _show_labels(site_saves.labels(folder, node), top)
     else:
         raise FedvineError("Say with --out which .csv or .parquet file to write, and leave out "
                            "--user.")
@@ -280,12 +280,12 @@ def page(
     serve(runs, host, port, say=lambda text: print(text, flush=True))
 
 
-app.command()(export.cite)
+app.command()(compare.cite)
 app.command()(compare.compare)
 app.command()(compare.reproduce)
 app.command()(compare.tune)
-app.command()(export.audit)
-app.command()(export.export)
+app.command()(compare.audit)
+app.command()(compare.export)
 app.add_typer(federation_cli.kit, name="kit")
 app.command()(federation_cli.serve)
 app.command()(site.join)

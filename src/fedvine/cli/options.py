@@ -13,7 +13,7 @@ import typer
 
 from fedvine.cli import completion
 from fedvine.core.errors import FedvineError
-from fedvine.core.names import names_in
+from fedvine.core.units import names_in
 
 
 def _one_of(option: str, kinds: tuple[str, ...], file: Path | None) -> Path | None:

@@ -67,10 +67,10 @@ def run(
     if not stay and not (every is forecasts is top is None):
         raise FedvineError("--every, --forecasts and --top belong to --follow; fedvine predict RUN "
                            "--all --out FILE writes the forecasts of any run.")
-    from fedvine.core.compiler import leave_out_compiler
+    from fedvine.core.compiling import leave_out_compiler
     from fedvine.core.files import atomic
     from fedvine.experiments import command
-    from fedvine.experiments.allocator import keep_large_blocks
+    from fedvine.experiments.summary import keep_large_blocks
     keep_large_blocks()
     leave_out_compiler()
     words = values, settings or []

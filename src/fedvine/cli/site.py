@@ -82,16 +82,7 @@ def join(
         stopped_as_by_ctrl_c()
         carry_flare(folder, _say, socket, not unconfined and bool(confine.abi()))
         return
-    from fedvine.federation.launch import alone
-    from fedvine.federation.launch import join as stay
-    from fedvine.federation.site_file import (
-        checked_site,
-        has_policy,
-        read_site,
-        with_kept,
-        write_policy,
-        write_site,
-    )
+    from fedvine.federation import launch, site_file
     if roster is not None:
         confirm_roster(folder, roster, confirmed)
     columns = {key: value for key, value in values["data"].items() if value}
@@ -108,34 +99,34 @@ def join(
         ("open_classes", open_classes), ("any_method", any_method)) if value}
     written = None      # the file as it is
     if said or not (folder / "site.toml").exists():
-        written = with_kept(folder, said)
+        written = site_file.with_kept(folder, said)
         if "data" not in written:
             _say("no --data: this site has no table, as where the server holds the graph")
     if experiment is not None:
-        found = read_site(folder) if written is None else checked_site(written)
+        found = site_file.read_site(folder) if written is None else site_file.checked_site(written)
         _show_dry_run(folder, found, experiment)
     elif policy:
-        with alone(folder, "join"):
+        with launch.alone(folder, "join"):
             if written is not None:
-                write_site(folder, written)
-            print(write_policy(folder))
+                site_file.write_site(folder, written)
+            print(site_file.write_policy(folder))
         print(f"Nothing was sent. Change {folder}/site.toml as you like, then: fedvine join "
               f"{folder}")
     else:
-        found = written if written is not None else read_site(folder).model_dump()
-        if not found.get("any_method") and not has_policy(folder):
+        found = written if written is not None else site_file.read_site(folder).model_dump()
+        if not found.get("any_method") and not site_file.has_policy(folder):
             _agreed("This site has no policy, so a run may do whatever an installed method does. "
                     "Take part so?", f"fedvine join {folder} --policy writes one, with safe "
                     "defaults; --any-method says that none is wanted")
-            written = with_kept(folder, {**said, "any_method": True})
+            written = site_file.with_kept(folder, {**said, "any_method": True})
         if not (unconfined or only or confine.abi()):
             _agreed("This system cannot confine FLARE's processes (it has no Landlock), so code "
                     "that runs in them could read all that this user reads. Take part so?",
                     "--unconfined says that containers, or a user of their own, confine them")
             unconfined = True
         stopped_as_by_ctrl_c()
-        stay(folder, _say, values=written, confined=not unconfined, restored=restored,
-             apart=socket)
+        launch.join(folder, _say, values=written, confined=not unconfined, restored=restored,
+                    apart=socket)
 
 
 def confirm_roster(kit: Path, file: Path, confirmed: bool) -> None:

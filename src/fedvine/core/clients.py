@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedvine.core.errors import Failed, MethodError, Refused
-from fedvine.core.expect import Maybe, Number
-from fedvine.core.expect_scores import Scores
+from fedvine.core.expect import Maybe, Number, Scores
 from fedvine.core.message import Packed, Pool, accept, pack, unpack
-from fedvine.core.query import Query, code
-from fedvine.core.replies import Replies, RoundAborted
+from fedvine.core.replies import Query, Replies, RoundAborted, code
 from fedvine.core.rng import rng
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
@@ -132,7 +130,7 @@ class Clients:
             fold: called with (name, reply) one at a time, in order; the replies are not kept.
             later: whether a client that does not get a call of an arrival gets it when it is back.
             once: whether the function's replies are made once, so that one which does not come is
-                sent with the next (:mod:`fedvine.core.once`); late: see :meth:`late`.
+                sent with the next (:mod:`fedvine.core.state`); late: see :meth:`late`.
             step: exchange of a secure sum, from 1; all of them are one call.
 
         Returns:

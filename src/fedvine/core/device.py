@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.expect import is_tensor
 from fedvine.core.method import Method
-from fedvine.core.tensors import is_tensor
 
 if TYPE_CHECKING:
     import torch

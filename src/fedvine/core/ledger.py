@@ -40,19 +40,14 @@ class Spent(FedvineError):
 
 
 class Ledger:
-    """The releases of one client.
+    """The releases of one client, in ``file``; None: in memory, for a run without a folder.
 
-    Args:
-        file: of lines of JSON, for its user alone; None: in memory, for a run without a folder.
-        client: its name.
-        run: releases of another run have another noise.
-        limit: largest epsilon at ``delta`` of all releases of all runs together; None: no limit.
-        delta: of the limit.
-        fresh: makes a key. By default the operating system does; tests give a seeded one
-            (:func:`seeded`). No setting of an experiment reaches this argument.
-        counter: file of the counter (:class:`Counter`); None: there is none.
-        restored: whatever the counter says, the owner wants to go on with this file. What may have
-            been spent besides is charged.
+    Releases of another ``run`` have another noise. ``limit`` is the largest epsilon at ``delta`` of
+    all releases of all runs together, None: there is no limit. ``fresh`` makes a key: by default
+    the operating system does, tests give a seeded one (:func:`seeded`), and no setting of an
+    experiment reaches it. ``counter`` is the file of the :class:`Counter`, None: there is none.
+    ``restored``: whatever the counter says, the owner wants to go on with this file; what may have
+    been spent besides is charged.
     """
 
     def __init__(self, file: Path | None = None, client: str = "", run: str = "", *,

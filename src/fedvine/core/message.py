@@ -17,8 +17,7 @@ import msgspec
 import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
-from fedvine.core.expect import check
-from fedvine.core.tensors import WIDTHS, is_tensor, name_of
+from fedvine.core.expect import WIDTHS, check, is_tensor, name_of
 
 ALIGN = 64  # buffers of large messages start at a multiple of it, for fast vector loads
 MOST_SKELETON = 1 << 25     # bytes of a message beside its buffers

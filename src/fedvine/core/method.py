@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, Type
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedvine.core import growth
+from fedvine.core import state
 from fedvine.core.refresh import Refresh
 from fedvine.core.state import Client, Memory, World
 
@@ -165,9 +165,9 @@ class Method(BaseModel):
 
         ``fresh`` is what :meth:`start` or :meth:`setup` make in the larger world. A method adds
         what these do not make, for example values by client name. See
-        :mod:`fedvine.core.growth`.
+        :mod:`fedvine.core.state`.
         """
-        growth.grow(memory, fresh)
+        state.grow(memory, fresh)
 
     def arrive(self, server: Server, clients: Clients, at: At) -> None:
         """Take in stage ``at.t``, which has reached the clients (``client.stage``)."""

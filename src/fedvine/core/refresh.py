@@ -67,21 +67,11 @@ def refreshed(method: Method, client: Client, function: Callable[..., Any], mess
     """Answer ``queries``, each with the client's own events before it in a copy of the memory.
 
     ``client.ahead`` has the events that no round has learned, before the last query's time.
-
-    Args:
-        method: has :meth:`fedvine.core.method.Method.refresh`.
-        client: its memory stays as it is.
-        function: ``predict`` of the method's class, called once a batch.
-        message: its arguments.
-        queries: with ``t`` and ``take``.
-        part: the client's data, of which ``client.past`` are the first rows.
-        step: see :func:`batches`.
-
-    Returns:
-        One score a query, float64 [Q], in the order of the queries.
-
-    Raises:
-        MethodError: if an answer does not have one score a query.
+    ``method`` has :meth:`fedvine.core.method.Method.refresh`; ``function`` is ``predict`` of its
+    class, called once a batch (:func:`batches`) with the arguments ``message``; ``queries`` have
+    ``t`` and ``take``; of the client's data ``part`` the first rows are ``client.past``. Returns
+    one score a query, float64 [Q], in their order; raises :class:`MethodError` if an answer has
+    another number.
     """
     copy = Client(client.name, client.world, client.secret)
     method.setup(copy)

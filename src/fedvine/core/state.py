@@ -15,8 +15,7 @@ from fedvine.core.rng import key, rng, torch_rng
 if TYPE_CHECKING:
     import torch
 
-    from fedvine.core.query import Query
-
+    from fedvine.core.replies import Query
 
 _STATE = "<state>"
 
@@ -100,7 +99,7 @@ class Client(Memory):
     - ``rng``: ``client.rng(purpose)``: randomness that belongs to this very call
     - ``mark``: ``client.mark("epoch 1")``: a moment at which curves are measured
     - ``guests``: number of guests in a person's queries, the last users of ``past.src_ids``
-    - ``asked``: the kind of queries that this call answers (:class:`fedvine.core.query.Query`);
+    - ``asked``: the kind of queries that this call answers (:class:`fedvine.core.replies.Query`);
       None in training
     - ``secret``: bytes that the server does not know; at a site of a real federation from the
       site's own file, in one process from the seed (a simulation)
@@ -108,7 +107,7 @@ class Client(Memory):
       (:mod:`fedvine.aggregate.identities`); None in one process
     - ``sums``: a dict for the secure sum that is on; never saved
     - ``once``: the function that is called, and the first round of it whose answer the server
-      lacks, [t, r]; [] for none, None where nothing is sent twice (:mod:`fedvine.core.once`)
+      lacks, [t, r]; [] for none, None where nothing is sent twice (:func:`unsent`)
     - ``ledger``: its releases with noise, see :func:`fedvine.aggregate.noise.noised`
     """
 
@@ -184,4 +183,93 @@ def _walk(value: Any, f: Callable[[Any], Any]) -> Any:
         return {k: f(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [f(v) for v in value] if isinstance(value, list) else tuple(map(f, value))
+    return value
+
+
+# -- memory when the facts of the world have grown, for example its classes ------------------------
+# A memory of the larger world is made as at the start of a run, and all values so far are put into
+# it at the same place. So a method does not know about growth: what depends on the number of
+# classes starts at its ``start`` and ``setup`` as ever, and rows of new classes have those values.
+def grow(memory: Memory, fresh: Memory) -> None:
+    """Enlarge every value of a memory to that of its name in ``fresh``, by :func:`enlarged`.
+
+    ``fresh`` is a memory of the same method in a larger world; what it does not have stays.
+    """
+    for name, new in vars(fresh).items():
+        if name not in memory.given and name in vars(memory):
+            setattr(memory, name, enlarged(vars(memory)[name], new))
+
+
+def enlarged(old: Any, new: Any) -> Any:
+    """Return ``new`` with the values of ``old``.
+
+    A larger array or tensor gets them at the lowest indices of every axis, and one that is not
+    larger gives way to ``old``. Modules and optimisers are those of ``new``; an optimiser's state
+    of new values is 0. Of dicts the values of the same key are enlarged; the other keys are those
+    of ``old``.
+    """
+    if hasattr(new, "param_groups"):
+        new.load_state_dict(_moments(old.state_dict(), new))
+        return new
+    if hasattr(new, "state_dict"):
+        new.load_state_dict(enlarged(dict(old.state_dict()), dict(new.state_dict())))
+        return new
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {k: enlarged(v, new[k]) if k in new else v for k, v in old.items()}
+    return _block(old, new)
+
+
+def _block(old: Any, new: Any) -> Any:
+    """Return ``new`` with ``old`` in its first corner, or ``old`` where it is not smaller."""
+    if not hasattr(old, "shape"):
+        return old
+    small, large = np.shape(old), np.shape(new)
+    if len(small) != len(large) or small == large or any(
+            a > b for a, b in zip(small, large, strict=True)):
+        return old
+    found = new.clone() if hasattr(new, "clone") else new.copy()
+    found[tuple(map(slice, small))] = old
+    return found
+
+
+def _moments(state: dict[str, Any], optimizer: Any) -> dict[str, Any]:
+    """Return an optimiser's state with zeros for the new values of its parameters."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    held = {i: {key: _block(value, params[i].detach() * 0) if np.ndim(value) else value
+                for key, value in parts.items()} for i, parts in state["state"].items()}
+    return {**state, "state": held}
+
+
+# -- replies that a client makes once, where the server may go on without its answer ---------------
+# With a quorum below 1 a round may end before a client's sums or prototypes of a task have come.
+# The next call of the same function (``once=True``) names the first round whose answer the server
+# lacks, and the client sends what it had sent with what is new. With a quorum of 1 the round starts
+# over, and nothing is kept. Calls under masks or with noise are not made so: the sums of an earlier
+# task would come from few clients, and what was lost stays away.
+Value = dict[str, Any]
+
+
+def added(before: Value, value: Value) -> Value:
+    """Add sums by name; those from before there were all of today's classes get zeros."""
+    return {name: enlarged(before[name], np.zeros_like(now)) + now for name, now in value.items()}
+
+
+def unsent(client: Client, value: Value | None, join: Callable[[Value, Value], Value] = added
+           ) -> Value | None:
+    """Return what the server lacks: ``value``, after what was sent before and did not come.
+
+    ``client``: in a call with ``once``; its memory keeps the result until the next one. ``value``
+    is sent now, None: nothing; ``join`` makes one value of two, the older first. None: nothing to
+    send.
+    """
+    function, lost = client.once
+    if lost is None:
+        return value
+    kept = dict(vars(client).get("kept_uploads", {}))
+    place, before = kept.pop(function, ([-1, -1], None))
+    if before is not None and lost and list(place) >= lost[:2]:
+        value = before if value is None else join(before, value)
+    if value is not None:
+        kept[function] = list(client.place[:2]), value
+    client.kept_uploads = kept
     return value

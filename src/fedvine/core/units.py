@@ -1,9 +1,12 @@
-"""Bytes, seconds and durations as text, in one place."""
+"""Bytes, seconds, durations and lists of names as text."""
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterable
+
+from fedvine.core.errors import FedvineError
 
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -40,3 +43,16 @@ def duration(text: str, units: Iterable[str] = ("s", "m", "min", "h")) -> float 
     if found is None or found[2] not in ("", *units):
         return None
     return float(found[1]) * _SECONDS.get(found[2], 1)
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names in ``text``, which is one row of a CSV file, without spaces around them.
+
+    Raises :class:`FedvineError` where it is none.
+    """
+    try:
+        found = next(csv.reader([text], skipinitialspace=True, strict=True), None)
+    except csv.Error:
+        raise FedvineError(f"{text!r} is no list of names; write commas between them, and a name "
+                           "with a comma or a line break in double quotes.") from None
+    return [name.strip() for name in found or [""]]

@@ -11,13 +11,11 @@ from fedvine.core.errors import MethodError
 from fedvine.core.ledger import Ledger
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import Method
-from fedvine.core.once import unsent
-from fedvine.core.query import Query
 from fedvine.core.refresh import refreshed
-from fedvine.core.state import Client, World
+from fedvine.core.replies import Query
+from fedvine.core.state import Client, World, unsent
 
 if TYPE_CHECKING:
-
     from fedvine.core.protocol import Combining, OwnQueries, PlanLike, Scorer, TaskLike
 
 
@@ -42,19 +40,11 @@ def _asks_for_queries(function: Any) -> bool:
 
 
 class ClientWorker:
-    """One client of a run: its part, its memory, its scorer.
+    """One client of a run: its part (None where the server holds the graph), memory and scorer.
 
-    Args:
-        method: has the functions that it runs.
-        name: of the client.
-        part: its own data; None where the server holds the graph.
-        plan: of stages.
-        protocol: of scoring.
-        world: facts that all sides know.
-        keep_last: keep the last reply, so that a call delivered twice is answered and not repeated.
-        secret: the client's own (:class:`fedvine.core.state.Client`).
-        identity: likewise.
-        ledger: of the client's releases with noise; None: one in memory.
+    ``keep_last``: keep the last reply, so that a call delivered twice is answered and not repeated.
+    ``secret`` and ``identity`` are the client's own (:class:`fedvine.core.state.Client`);
+    ``ledger`` is of its releases with noise, None: one in memory.
     """
 
     def __init__(self, method: Method, name: str, part: Any, plan: PlanLike, protocol: TaskLike,

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
-from fedvine.core.names import names_in
 from fedvine.core.rng import rng
+from fedvine.core.units import names_in
 from fedvine.data.graph import Graph
 from fedvine.data.io.look import Look
 from fedvine.data.io.source import exists, is_query, title

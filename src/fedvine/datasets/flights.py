@@ -44,7 +44,7 @@ from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
 from fedvine.data.stream import EventStream
 from fedvine.datasets import found
-from fedvine.datasets._classes import with_classes
+from fedvine.datasets._streams import with_classes
 
 SPLIT: dict = {"by": "origin"}
 STAGES: str | int = "30d"

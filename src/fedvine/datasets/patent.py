@@ -19,17 +19,16 @@ from pathlib import Path
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
-from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
-from fedvine.data.io.source import first_bytes
 from fedvine.data.stream import EventStream
 from fedvine.datasets import folders, found
-from fedvine.datasets._classes import one_class, rows, with_classes
+from fedvine.datasets._streams import one_class, relation, rows, with_classes
 
 SPLIT: dict = {"by": "hash", "k": 3}
 STAGES: str | int = 4200
 
 _FILES = ("patent.txt", "node2label.txt")
+_COLUMNS = {"src": "BIGINT", "dst": "BIGINT", "time": "DOUBLE"}
 
 
 def load(folder: Path | None = None) -> EventStream:
@@ -53,13 +52,10 @@ def load(folder: Path | None = None) -> EventStream:
 
 
 def _read(edges: Path, labels: Path, store: Path) -> EventStream:
-    packed = first_bytes(edges).startswith(b"\x1f\x8b")
     class_of = one_class(labels, ((node, name) for node, name in rows(labels, 2, " ")))
     with tempfile.TemporaryDirectory() as work:
         stream = read(
-            f"FROM read_csv({literal(str(edges))}, auto_detect = false, header = false, "
-            "delim = ' ', quote = '', escape = '', columns = {'src': 'BIGINT', 'dst': 'BIGINT', "
-            f"'time': 'DOUBLE'}}, compression = '{'gzip' if packed else 'none'}')",
+            f"FROM {relation(edges, _COLUMNS, ' ', '')}",
             src="src", dst="dst", time="time", bipartite=False, store=Path(work) / "edges",
             name="patent")
         return with_classes(stream, class_of).write(store)

@@ -18,11 +18,10 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
-from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
-from fedvine.data.io.source import first_bytes
 from fedvine.data.stream import WEIGHT, EventStream
 from fedvine.datasets import folders, found
+from fedvine.datasets._streams import relation
 from fedvine.datasets.snapshots import downloaded, events, from_table
 
 _PART, _DAY = "as733_last22.csv.gz", 86400
@@ -74,12 +73,9 @@ class Uci(_Snap):
 
 
 def _messages(file: Path, store: Path) -> EventStream:
-    packed = first_bytes(file).startswith(b"\x1f\x8b")
-    return read(
-        f"FROM read_csv({literal(str(file))}, auto_detect = false, header = false, delim = ' ', "
-        "quote = '', escape = '', columns = {'src': 'BIGINT', 'dst': 'BIGINT', 'time': 'BIGINT'}, "
-        f"compression = '{'gzip' if packed else 'none'}')",
-        src="src", dst="dst", time="time", bipartite=False, store=store, name="uci")
+    columns = {"src": "BIGINT", "dst": "BIGINT", "time": "BIGINT"}
+    return read(f"FROM {relation(file, columns, ' ', '')}", src="src", dst="dst", time="time",
+                bipartite=False, store=store, name="uci")
 
 
 class BitcoinOtc(_Snap):
@@ -121,12 +117,10 @@ class BitcoinOtc(_Snap):
 
 
 def _ratings(file: Path, store: Path) -> EventStream:
-    packed = first_bytes(file).startswith(b"\x1f\x8b")
+    columns = {"source": "BIGINT", "target": "BIGINT", "rating": "FLOAT", "time": "DOUBLE"}
     return read(
         "SELECT source, target, rating, CAST(floor(time) AS BIGINT) AS time "
-        f"FROM read_csv({literal(str(file))}, auto_detect = false, header = false, delim = ',', "
-        "columns = {'source': 'BIGINT', 'target': 'BIGINT', 'rating': 'FLOAT', 'time': 'DOUBLE'}, "
-        f"compression = '{'gzip' if packed else 'none'}')",
+        f"FROM {relation(file, columns)}",
         src="source", dst="target", time="time", weight="rating", bipartite=False, store=store,
         name="bitcoin_otc")
 

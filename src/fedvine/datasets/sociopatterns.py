@@ -24,12 +24,10 @@ from pathlib import Path
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.data.io.cache import kept
-from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
-from fedvine.data.io.source import first_bytes
 from fedvine.data.stream import EventStream
 from fedvine.datasets import folders, found
-from fedvine.datasets._classes import one_class, rows, with_classes
+from fedvine.datasets._streams import one_class, relation, rows, with_classes
 
 SPLIT: dict = {"by": "louvain", "k": 3}
 STAGES: str | int = 5000
@@ -64,14 +62,11 @@ def load(folder: Path | None = None, network: str = "primary_school") -> EventSt
 
 
 def _read(file: Path, network: str, store: Path) -> EventStream:
-    packed = first_bytes(file).startswith(b"\x1f\x8b")
+    contacts = relation(file, _COLUMNS, "\t", "")
     with tempfile.TemporaryDirectory() as work:
         stream = read(
-            f"FROM read_csv({literal(str(file))}, auto_detect = false, header = false, "
-            f"delim = '\t', quote = '', escape = '', columns = {_COLUMNS}, "
-            f"compression = '{'gzip' if packed else 'none'}')",
-            src="i", dst="j", time="time", bipartite=False, store=Path(work) / "edges",
-            name=f"sociopatterns-{network}")
+            f"FROM {contacts}", src="i", dst="j", time="time", bipartite=False,
+            store=Path(work) / "edges", name=f"sociopatterns-{network}")
         pairs = (pair for _, i, j, class_i, class_j in rows(file, 5, "\t")
                  for pair in ((i, class_i), (j, class_j)))
         stream = stream.with_direction(False)

@@ -15,13 +15,12 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
-from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
-from fedvine.data.io.source import first_bytes
 from fedvine.data.io.store import sentence
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.datasets import folders, found
+from fedvine.datasets._streams import relation
 
 _MEMORY = "3GB"     # of DuckDB while it sorts an edge list; what does not fit goes to disk
 _LABELS = {"time": "BIGINT", "src": "VARCHAR", "dst": "VARCHAR", "share": "DOUBLE"}
@@ -52,18 +51,9 @@ class _EdgeList:
 
     @classmethod
     def _edges(cls, file: Path, store: Path) -> EventStream:
-        return read(f"SELECT {cls.PICKED} FROM {_relation(file, cls.COLUMNS)}", src="src",
+        return read(f"SELECT {cls.PICKED} FROM {relation(file, cls.COLUMNS, head=1)}", src="src",
                     dst="dst", time="time", weight="weight", bipartite=cls.BIPARTITE, store=store,
                     name=cls.name, memory_limit=_MEMORY)
-
-
-def _relation(file: Path, columns: dict[str, str]) -> str:
-    """Return SQL of a file's rows after its header; names of ``columns`` stand for its own."""
-    packed = first_bytes(file).startswith(b"\x1f\x8b")
-    listed = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
-    return (f"read_csv({literal(str(file))}, auto_detect = false, header = false, skip = 1, "
-            f"delim = ',', quote = '\"', escape = '\"', columns = {{{listed}}}, "
-            f"compression = '{'gzip' if packed else 'none'}')")
 
 
 class TgblCoin(_EdgeList):
@@ -159,7 +149,7 @@ def _preferred(file: Path, stream: EventStream) -> NodeData:
             connection.execute("SET enable_progress_bar = false")
             t, users, found = connection.execute(
                 "SELECT time, src, dst FROM (SELECT *, row_number() OVER (PARTITION BY time, src "
-                f"ORDER BY share DESC, dst) AS place FROM {_relation(file, _LABELS)}) "
+                f"ORDER BY share DESC, dst) AS place FROM {relation(file, _LABELS, head=1)}) "
                 "WHERE place = 1 ORDER BY time, src").fetchnumpy().values()
     except duckdb.Error as error:
         raise FedvineError(sentence(error, str(file))) from error

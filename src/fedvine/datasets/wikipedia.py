@@ -23,13 +23,12 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, cache_folder
 from fedvine.data.io.cache import kept
-from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
 from fedvine.data.io.source import first_bytes
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.datasets import downloads, folders, found
-from fedvine.datasets._classes import first_edges
+from fedvine.datasets._streams import first_edges, relation
 
 SPLIT: dict = {"by": "louvain", "k": 5}
 STAGES: str | int = "3d"
@@ -78,13 +77,10 @@ def _read(file: Path, store: Path) -> EventStream:
     # The header names all features together, so the columns are counted in the first row.
     features = [f"feature_{i}" for i in range(len(row.split(",")) - len(_NAMES))]
     kinds = ["BIGINT", "BIGINT", "DOUBLE", "INTEGER"] + ["FLOAT"] * len(features)
-    columns = ", ".join(f"'{name}': '{kind}'" for name, kind
-                        in zip([*_NAMES, *features], kinds, strict=False))
-    return read(f"FROM read_csv({literal(str(file))}, auto_detect = false, header = false, "
-                f"skip = 1, delim = ',', columns = {{{columns}}}, "
-                f"compression = '{'gzip' if packed else 'none'}')",
-                src="user_id", dst="item_id", time="timestamp", label="state_label",
-                features=features, store=store, name="wikipedia")
+    columns = dict(zip([*_NAMES, *features], kinds, strict=False))
+    return read(f"FROM {relation(file, columns, head=1)}", src="user_id", dst="item_id",
+                time="timestamp", label="state_label", features=features, store=store,
+                name="wikipedia")
 
 
 def _downloaded() -> Path:

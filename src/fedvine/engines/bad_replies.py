@@ -16,9 +16,8 @@ from fedvine.core.clients import Clients
 from fedvine.core.errors import Failed, FedvineError, Refused
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import At, Method
-from fedvine.core.query import Query
 from fedvine.core.refresh import check_refresh
-from fedvine.core.replies import Replies
+from fedvine.core.replies import Query, Replies
 from fedvine.core.worker import Envelope
 from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core import registry
-from fedvine.core.compiler import leave_out_compiler
+from fedvine.core.compiling import leave_out_compiler
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import cache_folder
 from fedvine.core.message import Packed

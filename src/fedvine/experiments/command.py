@@ -42,16 +42,10 @@ def from_command(what: str, options: dict[str, Any], settings: Iterable[str]) ->
         Experiment, str]:
     """Return the experiment of ``fedvine run`` and the first part of its folder's name.
 
-    Args:
-        what: a method's name, a Python file with one, or a TOML file.
-        options: values by table and key; None, and tables with None alone, count as not given.
-        settings: ``KEY=VALUE`` texts, which come last.
-
-    Returns:
-        The experiment, and the name of the file or of the method and the data.
-
-    Raises:
-        FedvineError: where no data are named, or a key or value does not fit.
+    ``what`` is a method's name, a Python file with one, or a TOML file; ``options`` are values by
+    table and key, of which None, and tables with None alone, count as not given; ``settings`` are
+    ``KEY=VALUE`` texts, which come last. Raises :class:`FedvineError` where no data are named, or a
+    key or value does not fit.
     """
     changes = _changes(options, settings)
     if what.endswith(".toml"):

@@ -39,7 +39,8 @@ from fedvine.data.plan import Plan
 from fedvine.data.spec import Data
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
-from fedvine.experiments import final, run_folder
+from fedvine.experiments import run_folder
+from fedvine.experiments.prepare import check_final
 from fedvine.experiments.run import Run, run
 from fedvine.living.rows import StoredRows
 from fedvine.living.run import LivingRun, check_lead
@@ -175,7 +176,7 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _final_of_the_task(self) -> Experiment:
-        final.check(bool(self.final), self.protocol, self.method)
+        check_final(bool(self.final), self.protocol, self.method)
         return self
 
     @model_validator(mode="after")

@@ -29,10 +29,9 @@ from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.spec import Data
 from fedvine.experiments import run_folder
+from fedvine.experiments.answers import Labels, write_tables
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.forecast_tables import write_tables
 from fedvine.experiments.forecasts import Forecasts
-from fedvine.experiments.labels import Labels
 from fedvine.experiments.run import Run
 
 

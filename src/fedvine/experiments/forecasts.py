@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,11 +17,14 @@ import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, HandedOver, near
 from fedvine.core.text import unguarded
+from fedvine.data.dates import moment
 from fedvine.data.ids import Ids, named
+from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.experiments.as_of import plan_at
-from fedvine.experiments.forecast_tables import Best, read_pairs, rows_of, write_tables
+from fedvine.experiments.answers import Best, read_pairs, rows_of, write_tables
 from fedvine.experiments.run_folder import read_experiment
+from fedvine.living.news import news, taken
+from fedvine.living.rows import StoredRows
 
 if TYPE_CHECKING:
     from fedvine.data.node_data import NodeTable
@@ -32,19 +39,11 @@ BLOCK = 1 << 21     # pairs in one query; about 24 bytes each, twice
 def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, count: int,
          known: Callable[[np.ndarray, np.ndarray], np.ndarray],
          barred: np.ndarray | None = None) -> Best:
-    """Return the ``count`` most likely candidates of each user.
+    """Return the ``count`` most likely candidates of each user, with their scores.
 
-    Args:
-        task: the task of the run.
-        part: the client's stream.
-        users: local numbers int64 [n].
-        score: scores of all candidates float64 [n, candidates].
-        count: candidates a user.
-        known: a function of users and candidates (same shape): whether the data have the pair.
-        barred: candidates that are not named, bool [candidates]; None: all may be.
-
-    Returns:
-        The candidates with their scores.
+    ``users`` are local numbers int64 [n], ``score`` those of all candidates float64 [n,
+    candidates]. ``known`` says of users and candidates (same shape) whether the data have the pair;
+    ``barred`` candidates, bool [candidates], are not named.
     """
     itself = users if task.no_self and not part.directed else None
     if barred is not None:
@@ -345,3 +344,71 @@ def _numbers(ids: Ids, names: list[str]) -> tuple[list[str], np.ndarray]:
         names = [n if i >= 0 else unguarded(n) for n, i in zip(names, found, strict=True)]
         found = ids.numbers(names)
     return names, found
+
+
+# -- as of a time after the last learned stage: where the newer rows are, and the plan -------------
+# A client lets its own events before that time into a copy of its local state
+# (:mod:`fedvine.core.refresh`). A run that goes on has them in its own data; the table of a
+# finished run is read again, and may only have got rows after the learned ones.
+def time_of(text: str) -> float:
+    """Return the time of a number, or of an ISO date or date and time (UTC if not said) in seconds.
+
+    Raises :class:`FedvineError` for anything else.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise FedvineError(f'"{text}" is no time; write a number, as in the table, or a date such '
+                           "as 2026-03-01 or 2026-03-01T08:30.") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def plan_at(run: Run, plan: Plan, at: float) -> Plan:
+    """Return the plan of the learned stages with its end moved to ``at``, which is asked about.
+
+    Raises :class:`FedvineError` for a method that takes in no events between two stages, and for a
+    time before the end of what was learned.
+    """
+    if run.method.refreshes == "stage":
+        raise FedvineError(f"{run.method.name} answers from what its rounds have learned and takes "
+                           "in no events after that; leave out --at.")
+    if not at >= plan.bounds[-1]:
+        end, asked = (moment(t, run.ready.dates) for t in (plan.bounds[-1], at))
+        raise FedvineError(f"The run has learned the events up to {end}; --at names a time after "
+                           f"that, and {asked} is not.")
+    return replace(plan, bounds=(*plan.bounds[:-1], float(at)), at=float(at))
+
+
+def has_newer(run: Run, plan: Plan) -> bool:
+    """Return whether a client of the run has rows after the learned ``plan``."""
+    return any(len(part) > len(part.before(plan.bounds[-1])) for part in run.parts.values())
+
+
+def take_newer(run: Run, plan: Plan, folder: str | os.PathLike[str], table: EventStream) -> None:
+    """Give a run's clients the rows that are new in its table, on a copy of the rows it keeps.
+
+    Nothing changes where no row is new. Raises :class:`FedvineError` for a run whose rows cannot
+    grow, and where learned rows are gone or have changed.
+    """
+    place, learned = Path(folder) / "data", plan.bounds[-1]
+    if not StoredRows.there(place):
+        raise FedvineError(f"{folder} does not keep the rows that its run learned, with which the "
+                           "table could be compared; leave out --at.")
+    kept = StoredRows.open(place)
+    stream = kept.split.stream
+    found = news(stream, table, learned, kept.column, folder)
+    rows = taken(stream, found, learned, float(np.nextafter(max([learned, *table.t[-1:]]), np.inf)))
+    if not len(rows):
+        return
+    with TemporaryDirectory() as made:      # what is mapped from it stays readable
+        shutil.copytree(place, Path(made) / "data")
+        split = StoredRows.open(Path(made) / "data").take(rows, plan).split
+    run.parts = {name: split.parts[name] for name in run.parts}
+    for name, worker in run.clients.workers.items():    # type: ignore[attr-defined]
+        worker.part = run.parts[name]
+        worker.scorer = run.protocol.scorer(worker.part, run.plan, name, run.clients.world.seed)
+        worker.client.place = (-1, *worker.client.place[1:])    # attaches the stage again

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core.clients import Clients
+from fedvine.core.errors import FedvineError
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import Memory, World
@@ -73,17 +74,9 @@ class Prepared:
                source: Mapping[str, Any] | None = None) -> RunFolder:
         """Open the run folder ``out``, or make it, with the facts that a run is known by.
 
-        Args:
-            out: the folder.
-            by: a column or a partition, by which the data are split.
-            name: of the data; the stream's if not given.
-            source: facts by which the data are found again; a digest of the stream if not given.
-
-        Returns:
-            The run folder.
-
-        Raises:
-            FedvineError: if another run is in the folder.
+        ``by`` is the column or the partition by which the data are split, ``name`` that of the data
+        (None: the stream's), ``source`` the facts by which they are found again (None: a digest of
+        the stream). Raises :class:`FedvineError` if another run is in the folder.
         """
         data: dict[str, Any] = {"name": name or self.stream.name}
         if self.stream is not None:
@@ -96,6 +89,15 @@ class Prepared:
         return RunFolder(out, {
             "seed": self.world.seed, "method": self.method.constants(), "data": data,
             "split": split, "stages": stages, "protocol": self.protocol.model_dump()})
+
+    def final_folder(self, scored: RunFolder | None, by: str | None,
+                     source: Mapping[str, Any] | None, name: str | None = None) -> RunFolder | None:
+        """Return the folder inside that of the scored run; other arguments: :meth:`folder`."""
+        if scored is None:
+            return None
+        place = scored.path / FINAL
+        return (RunFolder(place, None) if (place / "experiment.toml").exists() else
+                self.folder(place, by, name=name, source=source))
 
 
 def unused(method: Method, columns: Iterable[str]) -> tuple[str, ...]:
@@ -112,30 +114,16 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
             facts: Mapping[str, Any] | None = None, classes: Iterable[str] = ()) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.
 
-    Args:
-        method: the method, with its hyperparameters.
-        plan: the plan of stages.
-        protocol: the protocol of the method's task.
-        clients: their names, in any order.
-        seed: all randomness of the run comes from it.
-        stream: the whole stream or graph, where this process has it.
-        by: the column that names the clients, or a partition; ``World.facts["split"]`` names it
-            if it is a column of the stream.
-        parts: the clients' own streams, where this process has them.
-        since: the first stage of clients that are not there from the beginning, where it is known
-            without ``parts``. A client without any data is there from the beginning.
-        until: the stage from which clients that left take no part.
-        dates: whether times are dates, where ``stream`` is None.
-        known: means and deviations of the sites' tables of nodes
-            (:func:`fedvine.data.node_features.scales`), where ``stream`` is None.
-        facts: what all sides know of the sites' graphs, where ``stream`` is None.
-        classes: names of the classes of these graphs, by number.
-
-    Returns:
-        The parts of a run that do not depend on its engine.
-
-    Raises:
-        FedvineError: for a method that cannot be scored with the protocol's settings.
+    ``clients`` are names in any order; ``stream`` is the whole stream or graph, where this process
+    has it, and ``parts`` are the clients' own, where it has them. ``by`` is the column that names
+    the clients, or a partition; ``World.facts["split"]`` names it if it is a column of the stream.
+    ``since`` is the first stage of clients that are not there from the beginning, where it is known
+    without ``parts`` (a client without any data is there from the beginning), ``until`` the stage
+    from which clients that left take no part. Where ``stream`` is None: ``dates``, whether times
+    are dates; ``known``, means and deviations of the sites' tables of nodes
+    (:func:`fedvine.data.node_features.scales`); ``facts``, what all sides know of the sites'
+    graphs; ``classes``, names of their classes, by number. Raises :class:`FedvineError` for a
+    method that cannot be scored with the protocol's settings.
     """
     protocol.check(method)
     known_facts: dict[str, Any] = dict(facts or {}) if stream is None else stream.facts()
@@ -162,6 +150,24 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         parts = {"all": stream}
     return Prepared(method, plan, protocol, world, stream, scorer, parts or {},
                     getattr(stream, "dates", dates), classes=tuple(classes))
+
+
+# -- the model that answers, fitted once more on all labelled nodes after the run was scored -------
+# It is a run of its own: the same method on the plan in which every labelled node is for training
+# (:meth:`fedvine.tasks.task.Task.on_all`), in the folder ``final`` of the run folder, without
+# scores. The summary of the scored run is written after it, so that a run that was killed in
+# between goes on with it. Where tables grow, both runs go on, each from its own last save.
+FINAL = "final"
+
+
+def check_final(final: bool, protocol: Task, method: Method) -> None:
+    """Raise :class:`FedvineError` where no model can be fitted once more on all labelled nodes."""
+    if final and not protocol.refits:
+        raise FedvineError("final = true fits a model on all labelled nodes of a labelled graph; "
+                           f"{method.name} answers for {method.task}s, leave it out.")
+    if final and method.noisy():
+        raise FedvineError("final = true would send everything a second time, which the noise of "
+                           f"{method.name} is not meant for; leave it out.")
 
 
 # -- the only loop over stages and rounds in the library -------------------------------------------

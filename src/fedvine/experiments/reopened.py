@@ -23,10 +23,8 @@ from fedvine.data import handed
 from fedvine.data.identity import digest, names
 from fedvine.data.ids import named
 from fedvine.experiments import run_folder
-from fedvine.experiments.as_of import has_newer, plan_at, take_newer
-from fedvine.experiments.forecast_tables import LastEdge, last_edges, pairs_of
-from fedvine.experiments.forecasts import Forecast, Forecasts
-from fedvine.experiments.labels import Labels
+from fedvine.experiments.answers import Labels, LastEdge, last_edges, pairs_of
+from fedvine.experiments.forecasts import Forecast, Forecasts, has_newer, plan_at, take_newer
 from fedvine.experiments.run import Run, run
 from fedvine.living.rows import StoredRows
 from fedvine.tasks.task import Task, beside, of, task_named
@@ -54,7 +52,7 @@ def reopened(folder: str | os.PathLike[str]) -> Run:
     """
     found = run_folder.read_experiment(folder)
     made = (_of_kept(folder, found) if (Path(folder) / "data").is_dir() else
-            _of_experiment(folder))
+            _experiment(folder).run(folder, keep=False))
     save = _newest_end(made)
     if save is None:
         raise FedvineError(f"The run in {folder} has not learned a whole stage yet; give its "
@@ -85,10 +83,6 @@ def forecasts_at(made: Run, folder: str | os.PathLike[str], at: float) -> Foreca
     if not has_newer(made, plan):
         take_newer(made, plan, folder, _experiment(folder).data.open())
     return Forecasts(made, at)
-
-
-def _of_experiment(folder: str | os.PathLike[str]) -> Run:
-    return _experiment(folder).run(folder, keep=False)
 
 
 def allow(folder: str | os.PathLike[str]) -> None:

@@ -16,12 +16,10 @@ from fedvine.core.expect import Several, Text
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike
-from fedvine.core.query import Query
-from fedvine.core.replies import RoundAborted
+from fedvine.core.replies import Query, RoundAborted
 from fedvine.core.state import Memory
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
-from fedvine.experiments import final as again
 from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import OnRound, Prepared, StageScores, loop, prepare, show
 from fedvine.experiments.run_files import read_choice
@@ -98,13 +96,11 @@ class Run:
                     raise FedvineError(f"{reason} in {ATTEMPTS} attempts; check that client, or "
                                        "let the run go on without it by a lower quorum.") from None
         if self.on_all is not None:
-            self._fit_again(self.on_all())
+            again = self.on_all()       # goes on from its own last save
+            again.on_round, again.on_abort, again.halted = (
+                self.on_final, self.on_abort, self.halted)
+            self._final = again.finish()
         self._finish()
-
-    def _fit_again(self, made: Run) -> None:
-        """Carry out the run on all labelled data, from its own last save on."""
-        made.on_round, made.on_abort, made.halted = self.on_final, self.on_abort, self.halted
-        self._final = made.finish()
 
     def finish(self) -> Run:
         """Run to the end and return the run."""
@@ -118,6 +114,11 @@ class Run:
         if self._final is None and self.on_all and self.summary and "final" in self.summary:
             self._final = self.on_all()
         return self._final
+
+    def unscored(self) -> Run:
+        """Let the run learn without being scored, and return it."""
+        self.clients.unscored = True
+        return self
 
     @property
     def scores(self) -> dict[str, Any]:
@@ -146,7 +147,7 @@ class Run:
             self.stages.append(stage)
         self._flush()
         if self.folder:
-            self.folder.append("metrics.jsonl", lines(stage, self.protocol, self.plan))
+            self.folder.logs.append("metrics.jsonl", lines(stage, self.protocol, self.plan))
             if save:
                 self._save(stage.t, self.method.rounds_at(stage.t) + 1)
         self.on_stage(stage, self)
@@ -172,7 +173,7 @@ class Run:
     def _flush(self) -> None:
         self.costs.count(self.clients.log)
         if self.folder:
-            self.folder.append("messages.jsonl", self.clients.log)
+            self.folder.logs.append("messages.jsonl", self.clients.log)
         self.clients.log = []
 
     def _save(self, t: int, r: int) -> None:
@@ -233,7 +234,11 @@ class Run:
         assert self.server is not None
         self.summary = summary(self.ready, self.server, self.stages, self.costs)
         if self._final is not None:
-            self.summary["final"] = again.receipt(self._final)
+            again = self._final         # the nodes are the labelled ones, None in a federation
+            assert again.summary is not None
+            self.summary["final"] = {
+                "nodes": self.protocol.learned(again.plan, again.parts) if again.parts else None,
+                **{key: again.summary[key] for key in ("seconds_total", "bytes_down", "bytes_up")}}
         if self.folder:
             if found := read_choice(self.folder.path):
                 self.summary["auto"] = found
@@ -362,8 +367,8 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     made = made_of(stages, scored, on_round=on_round, on_stage=on_stage)
     everything = protocol.on_all(stages) if final else None
     if everything is not None:
-        made.on_all = lambda: again.unscored(made_of(
-            everything, lambda ready: again.folder(made.folder, ready, split.by, source)))
+        made.on_all = lambda: made_of(
+            everything, lambda ready: ready.final_folder(made.folder, split.by, source)).unscored()
     return made
 
 

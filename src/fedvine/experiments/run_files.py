@@ -1,16 +1,19 @@
-"""Read the files of a run folder that may come from another person."""
+"""The files of a run folder, which may come from another person, and its logs as they grow."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import stat
 import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, NotWritten
+from fedvine.core.files import atomic
 
 FORMAT = 1          # of a run folder, in its experiment.toml; raised when an older one is not read
 CHOICE = "auto.json"
@@ -70,7 +73,7 @@ def read_choice(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def files_of(path: str | os.PathLike[str], log: str) -> list[str]:
-    """Return the names of a log's files in their order; see :mod:`fedvine.experiments.logs`."""
+    """Return the names of a log's files in their order; see :class:`Logs`."""
     fits = re.compile(re.escape(log.removesuffix(".jsonl")) + r"(-\d{6})?\.jsonl")
     try:
         found = [file.name for file in Path(path).iterdir() if fits.fullmatch(file.name)]
@@ -161,13 +164,10 @@ class Tail:
     def more(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the whole lines that were added since the last call.
 
-        Returns:
-            The lines, and whether they are the log from its beginning: at the first call, and where
-            a run that was stopped cut its log back, or summed it up in a further file.
-
-        Raises:
-            FedvineError: for a line that a run cannot have written.
-            OSError: where a file cannot be read; it may be gone a moment later.
+        And whether they are the log from its beginning: at the first call, and where a run that was
+        stopped cut its log back, or summed it up in a further file. Raises :class:`FedvineError`
+        for a line that a run cannot have written, and :class:`OSError` where a file cannot be read;
+        it may be gone a moment later.
         """
         names = parts(self.path, self.log)
         found = self._added(names) if self._places else None
@@ -195,3 +195,175 @@ class Tail:
                                   (place.last + text)[-_KNOWN:])
         self._places = places
         return found
+
+
+# -- the logs: ``metrics.jsonl``, ``messages.jsonl``, and what follows them ------------------------
+# A run that goes on for years keeps its logs small. A log is never changed in place: a file with
+# the next number is begun, and each save names the files that belong to it, with their sizes. So a
+# run that is killed at any moment goes back to a save whose logs are all there.
+# Scores are kept: lines after the first LARGEST bytes are in ``metrics-000001.jsonl``, and so on.
+# All of them together are the log. Calls are summed: at the end of a stage at which the file is
+# larger, ``messages-000001.jsonl`` begins with a line a stage and client function, and takes its
+# place. The file before it is deleted when no save needs it any more.
+LARGEST = 4 << 20           # bytes of a file after which the next one is begun
+LOGS = ("metrics.jsonl", "messages.jsonl")
+_ADDED = ("calls", "clients", "down", "up", "seconds")
+
+
+class Logs:
+    """The logs of the run folder ``path``; ``living`` true: their files may have numbers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.living = path, False
+        self._sums: dict[str, Any] = {}     # hashes of the files, as they grow
+        self._newest: dict[str, str] = {}   # the file to which a log's lines are added
+
+    def append(self, log: str, lines: list[dict[str, Any]]) -> None:
+        """Add lines to a log; raises :class:`FedvineError` if they cannot be written."""
+        name = self._file(log)
+        try:
+            if self.living and log == "metrics.jsonl" and self._size(name) > LARGEST:
+                self._newest[log] = name = _next(name)
+            text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+            self._sum(name).update(text)
+            with open(self.path / name, "ab", opener=no_link) as file:
+                file.write(text)
+        except OSError as error:
+            raise NotWritten(f"{self.path / name} could not be written: {error.strerror}; free "
+                             "space and give the same command again, it goes on.") from error
+
+    def add_up(self) -> None:
+        """Begin the next file of calls with this one's sums, if it is large; before a save."""
+        name = self._file("messages.jsonl")
+        if not self.living or self._size(name) <= LARGEST:
+            return
+        found = summed(read_part(self.path, name, self._size(name)), LARGEST // 2)
+        self._newest["messages.jsonl"] = _next(name)
+        with atomic(self.path / _next(name), "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in found)
+        self._sums.pop(_next(name), None)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the files that belong to a save with their sizes in bytes, which are on disk."""
+        found = {}
+        for name in (name for log in LOGS for name in parts(self.path, log)):
+            with open(self.path / name, "rb") as handle:
+                os.fsync(handle.fileno())
+                found[name] = os.fstat(handle.fileno()).st_size
+        return found
+
+    def sums(self, sizes: Mapping[str, int], known: bool = False) -> dict[str, str]:
+        """Return the hashes of the files; ``known``: of their first bytes, as ``sizes`` has it."""
+        return {name: self._sum(name, size if known else None).hexdigest()
+                for name, size in sizes.items()}
+
+    def check(self, sizes: Mapping[str, int]) -> None:
+        """Raise :class:`FedvineError` where a save names files that are not a run's logs."""
+        for name, size in sizes.items():
+            if not any(name in (log, _numbered(log, _number(name))) for log in LOGS):
+                raise FedvineError(f"{name!r} is not the name of a log")
+            read_part(self.path, name, size)
+
+    def cut(self, sizes: Mapping[str, int]) -> None:
+        """Cut the logs back to those of a save: its files to these sizes, none after them.
+
+        Files before them may belong to an earlier save and stay.
+        """
+        for log in LOGS:
+            mine = [_number(name) for name in sizes if name in (log, _numbered(log, _number(name)))]
+            for name in files_of(self.path, log):
+                if _number(name) > max(mine, default=0):
+                    (self.path / name).unlink()
+                elif name in sizes or not mine:
+                    with open(self.path / name, "rb+", opener=no_link) as file:
+                        file.truncate(sizes.get(name, 0))
+        self._sums, self._newest = {}, {}
+
+    def drop(self, saves: Iterable[Mapping[str, int]]) -> None:
+        """Delete files of calls that neither these saves name nor the run adds to."""
+        needed = {name for sizes in saves for name in sizes}
+        for name in files_of(self.path, "messages.jsonl")[:-1]:
+            if name not in needed:
+                (self.path / name).unlink()
+                self._sums.pop(name, None)
+
+    def _file(self, log: str) -> str:
+        if log not in self._newest:
+            self._newest[log] = (parts(self.path, log) or [log])[-1]
+        return self._newest[log]
+
+    def _size(self, name: str) -> int:
+        file = self.path / name
+        return file.stat().st_size if file.exists() else 0
+
+    def _sum(self, name: str, size: int | None = None) -> Any:
+        """Return the hash of a file's first ``size`` bytes, or of all of it, kept up to date."""
+        if size is None and name in self._sums:
+            return self._sums[name]
+        file = self.path / name
+        found = hashlib.blake2b(file.read_bytes()[:size] if file.exists() else b"", digest_size=16)
+        if size is None:
+            self._sums[name] = found
+        return found
+
+
+def summed(lines: Iterable[Mapping[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Return the lines of ``messages.jsonl`` summed by stage and client function, in their order.
+
+    Each has ``t``, ``function``, the sums of ``calls``, ``clients``, ``down``, ``up`` and
+    ``seconds``, the largest ``slowest``, and in ``missing`` and ``refused`` how often by client.
+    Lines that were summed before are summed further. Where they have more than ``most`` bytes, the
+    earliest stages are summed into one, whose ``t`` is the last of them; ``stages`` is their
+    number.
+    """
+    found: dict[int, dict[str, dict[str, Any]]] = {}
+    for line in lines:
+        _add(found.setdefault(line["t"], {}), line)
+    stages = sorted(found)
+    sizes = {t: sum(len(json.dumps(line)) + 1 for line in found[t].values()) for t in stages}
+    total, many = sum(sizes.values()), 0
+    while total > most and many < len(stages) - 1:
+        total -= sizes[stages[many]]
+        many += 1
+    if many:
+        first, count = {}, 0
+        for t in stages[:many + 1]:
+            count += max(line.get("stages", 1) for line in found[t].values())
+            for line in found.pop(t).values():
+                _add(first, line)
+        last = stages[many]
+        found[last] = {name: {**line, "t": last, "stages": count} for name, line in first.items()}
+    return [line for t in sorted(found) for line in found[t].values()]
+
+
+def _add(sums: dict[str, dict[str, Any]], line: Mapping[str, Any]) -> None:
+    """Add a line, of a call or summed before, to the sums of its stage by client function."""
+    name = line["function"]
+    its = sums.setdefault(name, {"t": line["t"], "function": name, **dict.fromkeys(_ADDED, 0),
+                                 "slowest": 0.0, "missing": {}, "refused": {}})
+    if "stages" in line:
+        its["stages"] = line["stages"]
+    for key in _ADDED:
+        its[key] += line.get(key, 1 if key == "calls" else 0)
+    its["slowest"] = max(its["slowest"], line.get("slowest", 0.0))
+    for key in ("missing", "refused"):
+        of = line.get(key) or {}
+        was_summed = "calls" in line
+        for client in of:
+            its[key][client] = its[key].get(client, 0) + (of[client] if was_summed else 1)
+
+
+def _number(name: str) -> int:
+    """Return the number in a log file's name, 0 for the first file."""
+    text = name[:-len(".jsonl")].rpartition("-")[2]
+    return int(text) if text.isdecimal() else 0
+
+
+def _numbered(log: str, number: int) -> str:
+    stem = log[:-len(".jsonl")]
+    return f"{stem}-{number:06d}.jsonl" if number else log
+
+
+def _next(name: str) -> str:
+    log = name[:-len(".jsonl")].partition("-")[0] + ".jsonl"
+    return _numbered(log, _number(name) + 1)

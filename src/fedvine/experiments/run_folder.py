@@ -37,8 +37,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
 from fedvine.experiments import run_files
-from fedvine.experiments.logs import Logs
-from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
+from fedvine.experiments.run_files import Logs, read_experiment, read_lines, read_summary
 from fedvine.living.rows import StoredRows
 
 # -- the memory of a client or the server on disk: safetensors with a checksum, nothing unpickled --
@@ -198,11 +197,7 @@ class RunFolder:
             with atomic_folder(self.path / "data") as folder:
                 StoredRows.create(folder, split, plan, **facts)
 
-    # -- logs ----------------------------------------------------------------------------------
-    def append(self, log: str, lines: list[dict[str, Any]]) -> None:
-        """Add lines to ``metrics.jsonl`` or ``messages.jsonl``; see :class:`Logs`."""
-        self.logs.append(log, lines)
-
+    # -- what people read ------------------------------------------------------------------------
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, which marks the run as finished."""
         with atomic(self.path / "summary.json", "w") as file:
@@ -249,15 +244,10 @@ class RunFolder:
     def restore(self, common: set[str] | None = None, end: str | None = None) -> Save | None:
         """Return the last readable save and cut the logs back to it; None at the start of a run.
 
-        Args:
-            common: names of the saves that clients elsewhere can go back to; None: all.
-            end: name of a finished run's last save, the only one to use; logs stay as they are.
-
-        Returns:
-            The save, or None.
-
-        Raises:
-            FedvineError: where no save can be read, though there are some, or not that of the end.
+        ``common`` are names of the saves that clients elsewhere can go back to, None: all. ``end``
+        names a finished run's last save, the only one to use; logs stay as they are. Raises
+        :class:`FedvineError` where no save can be read, though there are some, or not that of the
+        end.
         """
         broken = []
         for folder in ([self._saves / end] if end else

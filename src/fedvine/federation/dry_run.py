@@ -18,11 +18,11 @@ import numpy as np
 
 from fedvine.aggregate.aggregate import Sum
 from fedvine.core.errors import FedvineError
+from fedvine.core.expect import is_tensor, name_of
 from fedvine.core.message import Packed, loads, unpack
 from fedvine.core.method import Method
 from fedvine.core.replies import RoundAborted
-from fedvine.core.tensors import is_tensor, name_of
-from fedvine.engines.refusals import sentence
+from fedvine.engines.remote import sentence
 from fedvine.federation.launch import read_order
 from fedvine.federation.order import Order, SiteFile
 from fedvine.federation.server import forecast, open_order

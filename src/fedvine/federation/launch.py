@@ -22,6 +22,7 @@ from fedvine.core.settings import assignment, build, merged
 from fedvine.data import handed
 from fedvine.data.io.source import exists
 from fedvine.federation import confine, roster, tied
+from fedvine.federation.job_files import is_job
 from fedvine.federation.kits import harden_again
 from fedvine.federation.order import Order, SiteFile
 from fedvine.federation.site_door import Door, SiteNews
@@ -48,18 +49,10 @@ def read_order(file: Path, out: Path, settings: list[str] | None = None, *, open
                **given: Any) -> Order:
     """Read the order from an experiment file (each site has ``[data]`` and ``[split]`` of its own).
 
-    Args:
-        file: the experiment file.
-        out: the run folder.
-        settings: ``KEY=VALUE``, put over those of the file.
-        opened: open the server's own data once, so that errors show now; False: leave them out.
-        **given: keys of the order from the command line; None leaves a key as it is.
-
-    Returns:
-        The order.
-
-    Raises:
-        FedvineError: with the file and the key, for values that are not valid.
+    ``out`` is the run folder; ``settings`` are ``KEY=VALUE``, put over those of the file.
+    ``opened``: open the server's own data once, so that errors show now; False: leave them out.
+    ``given`` are keys of the order from the command line; None leaves a key as it is. Raises
+    :class:`FedvineError` with the file and the key, for values that are not valid.
     """
     try:
         values = tomllib.loads(file.read_text("utf-8"))
@@ -295,7 +288,6 @@ class Kept:
 # and the folder that every job leaves.
 MOST = 8_000_000    # bytes of a log; as many of what was there before are kept beside it
 JOBS = 10           # the newest jobs whose folders stay
-_JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")     # FLARE's name of a job
 
 
 def tidy(kit: Path, log: Path, keep: int | None = None) -> None:
@@ -318,7 +310,7 @@ def trim(file: Path, most: int = MOST) -> None:
 
 def drop_jobs(folder: Path, keep: int = JOBS) -> None:
     """Remove the folders of jobs except for the ``keep`` newest ones, that of a running job too."""
-    found = [f for f in folder.iterdir() if f.is_dir() and _JOB.fullmatch(f.name)]
+    found = [f for f in folder.iterdir() if f.is_dir() and is_job(f.name)]
     for old in sorted(found, key=lambda f: f.stat().st_mtime)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
 

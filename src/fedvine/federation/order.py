@@ -19,7 +19,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.data.spec import Data
-from fedvine.experiments.final import check
+from fedvine.experiments.prepare import check_final
 from fedvine.federation.policy import Policy
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task, of
@@ -98,7 +98,7 @@ class Order(BaseModel):
         """Return the method itself; raises :class:`FedvineError` for one that cannot run here."""
         made = placed(_built(self.method), self.device)
         task = of(made)
-        check(self.final, self.protocol, made)
+        check_final(self.final, self.protocol, made)
         if not task.federated:
             raise FedvineError(f"A federation does not carry {made.task}s, of which {made.name} "
                                "is; fedvine run carries it out in one process.")

@@ -19,15 +19,7 @@ from fedvine.data.io.nodes import in_order
 from fedvine.data.plan import Plan, by_count, by_time, later_bounds, seconds
 from fedvine.engines.remote import Send, Unreachable, ask, enough
 from fedvine.federation.order import Order
-from fedvine.living.sites import (
-    asked,
-    first_stages,
-    longer_together,
-    plan_together,
-    scales_together,
-    slack_of,
-    times_of,
-)
+from fedvine.living import sites
 from fedvine.tasks.task_plan import LEAST, TaskPlan, of_classes
 
 
@@ -47,7 +39,7 @@ def agreed(order: Order, run: str, here: list[str], send: Send, patience: float)
     def one(name: str) -> None:
         check(ask(send, name, patience, do="agree", **terms), None)
 
-    answers, lost = asked(here, one, "agree")
+    answers, lost = sites.asked(here, one, "agree")
     enough(answers, lost, order.quorum)
     return {name: why for name, (error, why) in lost.items() if isinstance(error, Refused)}
 
@@ -72,27 +64,27 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
                         "number": secrets.token_hex(8)}
     began = file.exists()
     try:
-        times, away = times_of(here, send, order.every, patience,
-                               0.0 if began else order.quorum, again=order.live)
+        times, away = sites.times_of(here, send, order.every, patience,
+                                     0.0 if began else order.quorum, again=order.live)
     except FedvineError:        # no table can be read at this moment: nothing is new
         if not began:
             raise
         times, away = {}, set[str]()
     if began and away and len(times) < order.quorum * len(here) - 1e-9:
         raise RoundAborted(f"{', '.join(sorted(away))} cannot be reached")
-    slack = slack_of(order.slack) if order.live else None
+    slack = sites.slack_of(order.slack) if order.live else None
     if not began:
-        plan = plan_together(here, send, order.every, order.val, order.test, patience,
-                             order.quorum, times, slack)
+        plan = sites.plan_together(here, send, order.every, order.val, order.test, patience,
+                                   order.quorum, times, slack)
         found |= {"clients": sorted(order.clients or here), "number": secrets.token_hex(8),
-                  "since": first_stages(times, plan.bounds), "until": {},
+                  "since": sites.first_stages(times, plan.bounds), "until": {},
                   "dates": all(one["dates"] for one in times.values())}
         if any(one.get("tables") for one in times.values()):
-            found["tables"] = scales_together(times, send, plan.bounds[1], patience)
+            found["tables"] = sites.scales_together(times, send, plan.bounds[1], patience)
     else:
-        plan = longer_together(Plan.of_facts(found), times, order.every,
-                               math.ceil(order.quorum * len(here) - 1e-9), slack or 0.0)
-        admitted(found, order, here, times, first_stages(times, plan.bounds),
+        plan = sites.longer_together(Plan.of_facts(found), times, order.every,
+                                     math.ceil(order.quorum * len(here) - 1e-9), slack or 0.0)
+        admitted(found, order, here, times, sites.first_stages(times, plan.bounds),
                  next_stage(file.parent))
     if order.live:
         further = later_bounds(list(plan.bounds), np.array([2.0 * seconds(order.every)]) +
@@ -216,7 +208,7 @@ def _described(order: Order, run: str, found: Mapping[str, Any], here: list[str]
                        "waiting": Array("int64", (learned,), low=0)})
         return answer
 
-    said, lost = asked(here, one, "nodes")
+    said, lost = sites.asked(here, one, "nodes")
     try:
         enough(said, lost, 0.0 if began else order.quorum)
     except FedvineError:    # no table can be read at this moment: nothing is new

@@ -21,7 +21,7 @@ from fedvine.core.method import Method
 from fedvine.core.settings import fields, flat
 from fedvine.core.units import size
 from fedvine.data.plan import seconds
-from fedvine.engines.refusals import Refusal
+from fedvine.engines.remote import Refusal
 
 #: What ``fedvine join KIT --policy`` writes; the same as ``Policy()``.
 SAFE = """\
@@ -196,7 +196,7 @@ def coarse(found: Any, grain: int) -> Any:
 def coarse_scores(found: dict[str, Any], grain: int) -> dict[str, Any]:
     """Return what a client measured, without scores over fewer edges than ``grain``.
 
-    ``found`` is as :class:`fedvine.core.expect_scores.Measured` states; counts below ``grain`` are
+    ``found`` is as :class:`fedvine.core.expect.Measured` states; counts below ``grain`` are
     then 0, others multiples of it.
     """
     few = {key for key, count in found["n"].items() if count < grain}

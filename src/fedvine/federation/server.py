@@ -14,27 +14,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from fedvine.core.compiler import leave_out_compiler
+from fedvine.core.compiling import leave_out_compiler
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Number
 from fedvine.core.files import atomic
 from fedvine.core.method import At
 from fedvine.core.protocol import PlanLike
-from fedvine.core.query import Query
-from fedvine.core.replies import RoundAborted
+from fedvine.core.replies import Query, RoundAborted
 from fedvine.core.settings import build
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
-from fedvine.experiments import final
+from fedvine.experiments.answers import Labels
 from fedvine.experiments.forecasts import Forecasts
-from fedvine.experiments.labels import Labels
 from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.federation.kept_answers import FILES, keep
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, names_of, planned, planned_tasks, world_of
 from fedvine.federation.signed import Deliver, Greet, Signer
+from fedvine.federation.site_saves import FILES, keep
 
 _LOG = logging.getLogger(__name__)
 BLOCKS = 100_000  # of users of one site for which forecasts are made
@@ -77,19 +75,17 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         made, state = open_order(order, run, here, send)
         while True:
             why = learn(made, order, hub, run) if made is not None else ""
+            write_state(hub, run, "waiting" if order.live else "finished",
+                        f"without all forecasts, as {why}" if why else "", **state)
             if not order.live:
-                write_state(hub, run, "finished", f"without all forecasts, as {why}" if why else "",
-                            **state)
                 return
-            write_state(hub, run, "waiting", f"without all forecasts, as {why}" if why else "",
-                        **state)
             until = time.monotonic() + order.look
             while time.monotonic() < until and not again(hub, run).exists():
                 time.sleep(min(0.2, order.look))
             if again(hub, run).exists():
                 raise RoundAborted(again(hub, run).read_text("utf-8"))
             if made is not None:
-                cast(RemoteClients, made.clients).close()
+                cast("RemoteClients", made.clients).close()
             made, state = open_order(order, run, here, send)
     except (RoundAborted, Unreachable) as error:
         write_state(hub, run, "lost", str(error))
@@ -194,8 +190,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send
     made = made_of(plan, scored)
     everything = order.protocol.on_all(plan) if order.final else None
     if everything is not None:      # the sites open it in place of the scored run
-        made.on_all = lambda: final.unscored(made_of(everything, lambda ready: final.folder(
-            made.folder, ready, "site", None, name="federation")))
+        made.on_all = lambda: made_of(everything, lambda ready: ready.final_folder(
+            made.folder, "site", None, name="federation")).unscored()
     return made, state
 
 

@@ -28,7 +28,7 @@ from fedvine.core.files import atomic
 from fedvine.core.ledger import Fresh, Ledger, Spent
 from fedvine.core.message import Packed, Pool, dumps, loads, pack, unpack
 from fedvine.core.method import Method
-from fedvine.core.query import Query
+from fedvine.core.replies import Query
 from fedvine.core.settings import build
 from fedvine.core.state import World
 from fedvine.core.units import size
@@ -37,7 +37,7 @@ from fedvine.data.graph import Graph
 from fedvine.data.identity import digest, names
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.engines.refusals import Refusal
+from fedvine.engines.remote import Refusal
 from fedvine.federation import site_saves
 from fedvine.federation.account import FOLDER, NOTHING, Account
 from fedvine.federation.policy import Policy, coarse_scores
@@ -54,6 +54,22 @@ if TYPE_CHECKING:
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
          "class_names": list, "classes_at": list}
 SUMS = "sums.json"          # sums of columns that were given, likewise
+_LOG = logging.getLogger(__name__)
+# Requests before a run is open here, and what leaves with the answer; then those of the run.
+BEFORE = {"agree": NOTHING, "facts": "counts and times", "known": "counts",
+          "tables": "sums of columns", "arrivals": "keys and times of users",
+          "nodes": "classes and counts", "grow": NOTHING, "open": NOTHING}
+DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
+          "forecasts": "a count"}
+STEPS = ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")     # of a secure sum
+NAME = 100      # characters of a run's name in the account
+
+
+class Last:
+    """The last call's answer: ``place``, ``kind`` that left, and bytes ``left`` in this round."""
+
+    def __init__(self, place: tuple[int, ...], answer: bytes, kind: str, left: int) -> None:
+        self.place, self.answer, self.kind, self.left = place, answer, kind, left
 
 
 class Site(SiteTable):
@@ -93,13 +109,83 @@ class Site(SiteTable):
                               **({} if policy is None else
                                  {"limit": policy.epsilon, "delta": policy.delta}))
 
+    # -- requests of the server: checked, carried out, and written into the account ---------------
     def handle(self, block: bytes, seal: bytes) -> bytes:
-        """Carry out one request if the server has signed it."""
-        return handle(self, block, seal)
+        """Carry out one request if the server has signed it; any other one is refused unread."""
+        try:
+            run = self.trusted.check(block, seal)
+        except FedvineError as error:
+            return self._refused("", "?", block, Refusal("seal", text=str(error)))
+        return self.answer(run, block)
 
     def answer(self, run: str, block: bytes) -> bytes:
-        """Carry out one request of the server; errors are returned as a code."""
-        return answer(self, run, block)
+        """Carry out one request of the server; the answer is a reply, or an error's code."""
+        name = "?"
+        try:
+            request = unpack(loads(block, self.pool))
+            if not isinstance(request, dict):
+                raise Refusal("unread")
+            do = request.pop("do", "")
+            if do not in BEFORE and do not in DURING:
+                raise Refusal("unknown")
+            name = do
+            if do in DURING and run != self.run:
+                raise Refusal("closed") if self.run is None else Refusal("another")
+            if do in ("agree", "nodes", "grow", "open") and request.get("run") != run:
+                raise Refusal("another")
+            if do in BEFORE and do not in ("agree", "grow", "open") and (
+                    self.agreed is None or self.agreed[0] != run):
+                raise Refusal("terms")
+            if do != "call":
+                out, kind = dumps(pack({"reply": getattr(self, do)(**request)})), (
+                    {**BEFORE, **DURING}[do])
+            else:
+                if self.worker and self.worker.method.client_function(str(request["function"])):
+                    name = str(request["function"])
+                kind, out = self._call(request)
+        except Exception as error:
+            return self._refused(run, name, block, error)
+        self.account.add(**{"run": run[:NAME], "function": name, "kind": kind, "in": len(block),
+                            "out": len(out)})
+        return out
+
+    def _call(self, request: dict[str, Any]) -> tuple[str, bytes]:
+        """Return what leaves, and the answer to a call.
+
+        A repeated or an overtaken call gets the last answer. Raises :class:`Refusal` where more
+        would leave in a round than the site's policy allows.
+        """
+        place = tuple(request["place"])
+        if self.last is None or place > self.last.place:
+            reply = self.call(**request)
+            out = dumps(pack({"reply": reply}))
+            before = self.last.left if self.last is not None and (
+                self.last.place[:2] == place[:2]) else 0
+            most = None if self.policy is None else self.policy.most_bytes
+            if most is not None and before + len(out) > most:
+                raise Refusal("policy-bytes", size(most), size(before + len(out)))
+            asks = request["asks"]
+            kind = (NOTHING if reply[0] == pack(None).skeleton else
+                    "for training" if asks is None else
+                    "for answers" if request["function"] != "predict" else
+                    "scores" if asks >= 0 else "a count")
+            self.last = Last(place, out, kind, before + len(out))
+        return self.last.kind, self.last.answer
+
+    def _refused(self, run: str, name: str, block: bytes, error: Exception) -> bytes:
+        """Return an error's code; its sentence may hold values of the table, and stays here."""
+        known = isinstance(error, FedvineError)
+        sent = (error.sent if isinstance(error, Refusal) else
+                ["spent" if isinstance(error, Spent) else
+                 "method" if isinstance(error, MethodError) else
+                 "sum" if name in STEPS else "failed"])
+        why = str(error) if known else f"{type(error).__name__}: {error}"
+        if not known:       # with where it came from
+            _LOG.error("a request failed: %s", why, exc_info=error)
+        out = dumps(pack({"error": sent}))
+        self.account.add(**{"run": run[:NAME], "function": name, "kind": "refused",
+                            "in": len(block), "out": len(out), "code": sent[0], "why": why})
+        return out
 
     # -- before a run: what it would do here -------------------------------------------------------
     def agree(self, run: str, method: dict[str, Any], protocol: dict[str, Any], travelled: bool
@@ -240,7 +326,7 @@ class Site(SiteTable):
         self.last = None
         site_saves.restore(self._running(), self.saves, moment)
 
-    def checkpoints(self) -> list[str]:
+    def moments(self) -> list[str]:
         """Return the saves that this site can restore."""
         return site_saves.moments(self.saves)
 
@@ -258,109 +344,6 @@ class Site(SiteTable):
         if self.worker is None:
             raise Refusal("closed")
         return self.worker
-
-
-# -- requests of the server at a site: checked, carried out, and written into the site's account ---
-_LOG = logging.getLogger(__name__)
-# Requests before a run is open here, and what leaves with the answer; then those of the run.
-BEFORE = {"agree": NOTHING, "facts": "counts and times", "known": "counts",
-          "tables": "sums of columns", "arrivals": "keys and times of users",
-          "nodes": "classes and counts", "grow": NOTHING, "open": NOTHING}
-DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
-          "forecasts": "a count"}
-STEPS = ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")     # of a secure sum
-NAME = 100      # characters of a run's name in the account
-
-
-def handle(site: Site, block: bytes, seal: bytes) -> bytes:
-    """Carry out one request if the server has signed it; any other one is refused unread."""
-    try:
-        run = site.trusted.check(block, seal)
-    except FedvineError as error:
-        return _refused(site, "", "?", block, Refusal("seal", text=str(error)))
-    return answer(site, run, block)
-
-
-def answer(site: Site, run: str, block: bytes) -> bytes:
-    """Carry out one request of the server; the answer is a reply, or an error's code."""
-    name = "?"
-    try:
-        request = unpack(loads(block, site.pool))
-        if not isinstance(request, dict):
-            raise Refusal("unread")
-        do = request.pop("do", "")
-        if do not in BEFORE and do not in DURING:
-            raise Refusal("unknown")
-        name = do
-        if do in DURING and run != site.run:
-            raise Refusal("closed") if site.run is None else Refusal("another")
-        if do in ("agree", "nodes", "grow", "open") and request.get("run") != run:
-            raise Refusal("another")
-        if do in BEFORE and do not in ("agree", "grow", "open") and (
-                site.agreed is None or site.agreed[0] != run):
-            raise Refusal("terms")
-        if do != "call":
-            out, kind = dumps(pack({"reply": getattr(site, _NAMES.get(do, do))(**request)})), (
-                {**BEFORE, **DURING}[do])
-        else:
-            if site.worker and site.worker.method.client_function(str(request["function"])):
-                name = str(request["function"])
-            kind, out = _call(site, request)
-    except Exception as error:
-        return _refused(site, run, name, block, error)
-    site.account.add(**{"run": run[:NAME], "function": name, "kind": kind, "in": len(block),
-                        "out": len(out)})
-    return out
-
-
-_NAMES = {"moments": "checkpoints"}     # functions of a site that are not called as the request is
-
-
-def _call(site: Site, request: dict[str, Any]) -> tuple[str, bytes]:
-    """Return what leaves, and the answer to a call.
-
-    A repeated or an overtaken call gets the last answer. Raises :class:`Refusal` where more would
-    leave in a round than the site's policy allows.
-    """
-    place = tuple(request["place"])
-    if site.last is None or place > site.last.place:
-        reply = site.call(**request)
-        out = dumps(pack({"reply": reply}))
-        before = site.last.left if site.last is not None and (
-            site.last.place[:2] == place[:2]) else 0
-        most = None if site.policy is None else site.policy.most_bytes
-        if most is not None and before + len(out) > most:
-            raise Refusal("policy-bytes", size(most), size(before + len(out)))
-        asks = request["asks"]
-        kind = (NOTHING if reply[0] == pack(None).skeleton else
-                "for training" if asks is None else
-                "for answers" if request["function"] != "predict" else
-                "scores" if asks >= 0 else "a count")
-        site.last = Last(place, out, kind, before + len(out))
-    return site.last.kind, site.last.answer
-
-
-class Last:
-    """The last call's answer: ``place``, ``kind`` that left, and bytes ``left`` in this round."""
-
-    def __init__(self, place: tuple[int, ...], answer: bytes, kind: str, left: int) -> None:
-        self.place, self.answer, self.kind, self.left = place, answer, kind, left
-
-
-def _refused(site: Site, run: str, name: str, block: bytes, error: Exception) -> bytes:
-    """Return an error's code; its sentence may hold values of the table, and stays here."""
-    known = isinstance(error, FedvineError)
-    sent = (error.sent if isinstance(error, Refusal) else
-            ["spent" if isinstance(error, Spent) else
-             "method" if isinstance(error, MethodError) else
-             "sum" if name in STEPS else "failed"])
-    why = str(error) if known else f"{type(error).__name__}: {error}"
-    if not known:       # with where it came from
-        _LOG.error("a request failed: %s", why, exc_info=error)
-    out = dumps(pack({"error": sent}))
-    site.account.add(**{"run": run[:NAME], "function": name, "kind": "refused", "in": len(block),
-                        "out": len(out), "code": sent[0], "why": why})
-    return out
 
 
 # -- checks of a run before a site takes part ------------------------------------------------------

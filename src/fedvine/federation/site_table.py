@@ -20,7 +20,7 @@ from fedvine.data.node_features import sums
 from fedvine.data.plan import believed_times, far_apart, known
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
-from fedvine.engines.refusals import Refusal
+from fedvine.engines.remote import Refusal
 from fedvine.federation.order import Named, keys, sealed, shown
 from fedvine.federation.policy import coarse
 from fedvine.living.news import as_before, ask_about_names, merged

@@ -37,13 +37,10 @@ Show = Callable[[dict[str, Any]], None]
 
 
 class Supervisor:
-    """The server of a federation.
+    """The server of a federation, in a ``folder`` with the kits server and admin.
 
-    Args:
-        folder: with the kits server and admin.
-        say: called with a sentence when something happens.
-        show: called with the run's state twice a second.
-        patience: seconds to wait for the server and for the sites.
+    ``say`` is called with a sentence when something happens, ``show`` with the run's state twice a
+    second; ``patience`` are seconds to wait for the server and for the sites.
     """
 
     def __init__(self, folder: Path, say: Say, *, show: Show | None = None,
@@ -81,7 +78,7 @@ class Supervisor:
         self._say_who_must_stay(order, len(order.clients) or clients)
         while True:
             self._renew()
-            self._connect()
+            self.connect()
             here, needed = self._gather(order, clients)
             with contextlib.suppress(Exception):        # old jobs are no reason to end a run
                 self.console.forget(JOBS)
@@ -98,21 +95,20 @@ class Supervisor:
             saves = sorted(p.name for p in out.glob("saves/*"))
             early = time.monotonic() - began < EARLY        # a run that lives waits for long
             losses, before = (losses + 1 if saves == before and early else 1), saves
-            if order.live:
-                pause = min(2.0 ** losses, LONGEST) if losses > 1 else 0.0
-                self.say(f"the job ended early ({state['why'] or 'it was lost'}); it goes on from "
-                         "the last common save" + (f" in {pause:.0f} s" if pause else ""))
-                time.sleep(pause)
-                continue
-            if losses >= LOSSES and (out / "summary.json").exists():
-                self.say(f"finished without all forecasts ({state['why'] or 'the job was lost'})")
-                return
-            if losses >= LOSSES:
+            why, pause = state["why"] or "it was lost", 0.0
+            if order.live and losses > 1:
+                pause = min(2.0 ** losses, LONGEST)
+            elif not order.live and losses >= LOSSES:
+                if (out / "summary.json").exists():
+                    self.say("finished without all forecasts "
+                             f"({state['why'] or 'the job was lost'})")
+                    return
                 raise FedvineError(f"The job was lost {losses} times at the same save "
                                    f"({state['why'] or 'it ended early'}); see the logs in "
                                    f"{self.folder}.")
-            self.say(f"the job ended early ({state['why'] or 'it was lost'}); it goes on from the "
-                     "last common save")
+            self.say(f"the job ended early ({why}); it goes on from the last common save"
+                     + (f" in {pause:.0f} s" if pause else ""))
+            time.sleep(pause)
 
     def _say_who_must_stay(self, order: Order, clients: int) -> None:
         """Say, before a run starts, how many sites its secure sums need."""
@@ -131,12 +127,7 @@ class Supervisor:
         self._held.close()
 
     def connect(self) -> Any:
-        """Return a console on a running server."""
-        self._connect()
-        return self.console
-
-    def _connect(self) -> None:
-        """Connect to a running server; start both again where they were lost."""
+        """Return a console on a running server; start both again where they were lost."""
         from fedvine.federation.flare import Console
         self.hub.mkdir(parents=True, exist_ok=True)
         until, told = time.monotonic() + self.patience, ""
@@ -154,7 +145,7 @@ class Supervisor:
                 if self.console is None:
                     self.console = Console(self.folder / "admin", kits.ADMIN)
                 self.console.clients()
-                return
+                return self.console
             except Exception as error:
                 self.console, why = None, str(error) or type(error).__name__
                 if time.monotonic() > until:
@@ -166,7 +157,7 @@ class Supervisor:
                 time.sleep(1.0)
 
     def _renew(self) -> None:
-        """End the server's process between two jobs if it has grown; :meth:`_connect` starts it.
+        """End the server's process between two jobs if it has grown; :meth:`connect` starts it.
 
         FLARE's libraries keep a little of every connection. Sites connect again by themselves.
         """

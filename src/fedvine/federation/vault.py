@@ -72,7 +72,7 @@ def _limit_torch(threads: int) -> None:
     """Let torch use so many threads, and no compiler."""
     import torch
 
-    from fedvine.core.compiler import leave_out_compiler
+    from fedvine.core.compiling import leave_out_compiler
     leave_out_compiler()
     torch.set_num_threads(threads)
 

@@ -44,10 +44,9 @@ from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.core import tree
 from fedvine.core.clients import Clients
 from fedvine.core.expect import Array, Maybe
-from fedvine.core.growth import enlarged
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.core.once import unsent
 from fedvine.core.rng import torch_rng
+from fedvine.core.state import enlarged, unsent
 from fedvine.methods._power.equations import (
     Encoder,
     class_means,

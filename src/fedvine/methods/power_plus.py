@@ -45,7 +45,7 @@ from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Array
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.core.once import unsent
+from fedvine.core.state import unsent
 from fedvine.methods._power_plus import choice
 from fedvine.methods._power_plus.propagation import means, smoothed
 from fedvine.nn.gat import Inputs, below

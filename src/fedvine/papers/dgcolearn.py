@@ -217,13 +217,18 @@ COLUMNS = 12            # snapshots that a table shows
 
 
 # -- what is measured --------------------------------------------------------------------------
+def opened(cell: Job) -> tuple[Any, World, Any, Any]:
+    """Open a cell's experiment: its method, world, plan, and the scorer of the whole graph."""
+    made, split, plan = cell.experiment.open()
+    world = World(tuple(sorted(split.parts)), cell.experiment.seed, len(plan),
+                  split.stream.facts())
+    protocol = cast("Any", cell.experiment.protocol)
+    return made, world, plan, protocol.scorer(split.stream, plan, "all", world.seed)
+
+
 def partition_seconds(cell: Job) -> float:
     """Measure a run's partitions again: the shortest of three, so that compiling is not in it."""
-    experiment, best = cell.experiment, float("inf")
-    made, split, plan = experiment.open()
-    method, protocol = cast("Any", made), cast("Any", experiment.protocol)
-    world = World(tuple(sorted(split.parts)), experiment.seed, len(plan), split.stream.facts())
-    scorer = protocol.scorer(split.stream, plan, "all", experiment.seed)
+    (method, world, plan, scorer), best = opened(cell), float("inf")
     for _ in range(3):
         server, total = method.start(world), 0.0
         for t in range(len(plan)):
@@ -250,23 +255,9 @@ def classes(cell: Job) -> int:
 
 
 # -- Figures 4 and 8: time ---------------------------------------------------------------------
-def figure4() -> Study:
-    """Show seconds of partition and exchange by partitioner."""
-    return _times("DG-CoLearn, Figure 4: partition and exchange by partitioner", PARTITIONERS,
-                  "the exchange on its partition is up to 2.19 times faster than on Metis's, the "
-                  "best of the others.")
-
-
-def figure8() -> Study:
-    """Show seconds of partition and exchange by the first aim of the partition."""
-    return _times("DG-CoLearn, Figure 8: partition and exchange by order", LINES,
-                  "against mincut_first the exchange takes up to 5.11 times as long with "
-                  "balance_first and up to 3.0 times with label_first, whose partition and "
-                  "exchange together take 1.81 times as long.")
-
-
-def _times(title: str, lines: Mapping[str, dict[str, Any]], claim: str) -> Study:
-    return Study(title, panels(lines), lambda found: _times_page(found, title, lines, claim))
+def _times(title: str, lines: Mapping[str, dict[str, Any]], claim: str) -> Callable[[], Study]:
+    return lambda: Study(title, panels(lines), lambda found: _times_page(
+        found, title, lines, claim))
 
 
 def _times_page(found: Found, title: str, lines: Mapping[str, dict[str, Any]], claim: str
@@ -299,38 +290,9 @@ def _times_page(found: Found, title: str, lines: Mapping[str, dict[str, Any]], c
 
 
 # -- Figures 7, 9 to 12: by snapshot -----------------------------------------------------------
-def figure7() -> Study:
-    """Show the cut edge ratio by snapshot."""
-    return _along("DG-CoLearn, Figure 7: cut edge ratio by snapshot", {"cut": "cut edge ratio"},
-                  "mincut_first has the lowest cut edge ratio on all data; label_first's is 2.34 "
-                  "times, balance_first's up to 7.75 times as high.", [])
-
-
-def figure12() -> Study:
-    """Show the Shannon entropy of the parts' classes by snapshot, beside the best one."""
-    return _along("DG-CoLearn, Figure 12: entropy of classes by snapshot",
-                  {"entropy": "entropy, bits"},
-                  "mincut_first and label_first come near the best entropy log2(n) of n classes "
-                  "(DBLP5 2.32, DBLP3 1.58, Reddit 2.00), balance_first has less.",
-                  ["Entropies are of the classes that the server knows; nodes that are set aside "
-                   "are not in them."], best=True)
-
-
-def figure9() -> Study:
-    """Show the coefficient of variation of the parts' edges by snapshot."""
-    return _along("DG-CoLearn, Figures 9 to 11: coefficient of variation of edges", {
-        "cov_inside": "CoV of edges inside", "cov": "CoV of edge ends"},
-        "balance_first is not always the most even one; on Reddit all are above 1.",
-        ["The paper splits a snapshot's edges into training, validation and test. Ours are those "
-         "of the snapshots t, t + 1 and t + 2: training is the mean over all but the last two, "
-         "validation over all but the first and the last, test over all but the first two.",
-         "Edges inside a part are what its client trains on; edge ends, those of cut edges too, "
-         "are what the partitions balance."], roles=True)
-
-
-def _along(title: str, keys: dict[str, str], claim: str, notes: Sequence[str], *,
-           best: bool = False, roles: bool = False) -> Study:
-    return Study(title, panels(LINES), lambda found: _along_page(
+def _along(title: str, keys: dict[str, str], claim: str, *notes: str, best: bool = False,
+           roles: bool = False) -> Callable[[], Study]:
+    return lambda: Study(title, panels(LINES), lambda found: _along_page(
         found, title, keys, claim, notes, best, roles))
 
 
@@ -494,6 +456,32 @@ def boxes(names: Sequence[str], lines: Sequence[str], values: Numbers, cov: Numb
 
 STUDIES: dict[str, Callable[[], Study]] = {
     "dgcolearn-table5": table5, "dgcolearn-table6-7": table67,
-    "dgcolearn-figure4": figure4, "dgcolearn-figure7": figure7, "dgcolearn-figure8": figure8,
-    "dgcolearn-figure9-11": figure9, "dgcolearn-figure12": figure12,
+    "dgcolearn-figure4": _times(
+        "DG-CoLearn, Figure 4: partition and exchange by partitioner", PARTITIONERS,
+        "the exchange on its partition is up to 2.19 times faster than on Metis's, the best of "
+        "the others."),
+    "dgcolearn-figure7": _along(
+        "DG-CoLearn, Figure 7: cut edge ratio by snapshot", {"cut": "cut edge ratio"},
+        "mincut_first has the lowest cut edge ratio on all data; label_first's is 2.34 times, "
+        "balance_first's up to 7.75 times as high."),
+    "dgcolearn-figure8": _times(
+        "DG-CoLearn, Figure 8: partition and exchange by order", LINES,
+        "against mincut_first the exchange takes up to 5.11 times as long with balance_first and "
+        "up to 3.0 times with label_first, whose partition and exchange together take 1.81 times "
+        "as long."),
+    "dgcolearn-figure9-11": _along(
+        "DG-CoLearn, Figures 9 to 11: coefficient of variation of edges", {
+            "cov_inside": "CoV of edges inside", "cov": "CoV of edge ends"},
+        "balance_first is not always the most even one; on Reddit all are above 1.",
+        "The paper splits a snapshot's edges into training, validation and test. Ours are those "
+        "of the snapshots t, t + 1 and t + 2: training is the mean over all but the last two, "
+        "validation over all but the first and the last, test over all but the first two.",
+        "Edges inside a part are what its client trains on; edge ends, those of cut edges too, "
+        "are what the partitions balance.", roles=True),
+    "dgcolearn-figure12": _along(
+        "DG-CoLearn, Figure 12: entropy of classes by snapshot", {"entropy": "entropy, bits"},
+        "mincut_first and label_first come near the best entropy log2(n) of n classes (DBLP5 "
+        "2.32, DBLP3 1.58, Reddit 2.00), balance_first has less.",
+        "Entropies are of the classes that the server knows; nodes that are set aside are not in "
+        "them.", best=True),
     "dgcolearn-figure13": figure13}

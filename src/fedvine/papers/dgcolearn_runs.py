@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from fedvine.core.state import World
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.prepare import show
 from fedvine.methods._dgcolearn.placement import classes_of, first_cut, known_graph
@@ -171,11 +170,8 @@ SEEDS = 5
 PRINTED = "dgcolearn_table9_10_scale.csv"
 MEASURES = {"training_time_s": "training (s)", "partition_time_s": "partition (s)",
             "cut_edge_ratio_percent": "cut (%)", "exchange_time_s": "exchange (s)", "f1": "F1"}
-#: Client functions of the exchange, forward and backward, of all rows and of changed ones.
-EXCHANGED = {"say", "back", "embed", "embed_at_once", "first", "back_first", "say_changed",
-             "back_changed", "embed_changed", "keep_changed", "first_changed",
-             "rows_first_changed", "join", "join_changes", "send_messages", "finish",
-             "save_states", "backward", "first_layer"}
+#: Client functions of the exchange, forward and backward.
+EXCHANGED = {"join", "send_messages", "finish", "save_states", "backward", "first_layer"}
 
 ALL = {"name": "dgcolearn", "window": "all"}
 CHANGED = ALL | {"scope": "changed"}
@@ -252,11 +248,7 @@ def costs(cell: Job) -> dict[str, float]:
 
 def cut_anew(cell: Job) -> dict[str, float]:
     """Cut every snapshot anew; return seconds (compiled before) and the mean cut."""
-    made, split, plan = cell.experiment.open()
-    method, protocol = cast("Any", made), cast("Any", cell.experiment.protocol)
-    world = World(tuple(sorted(split.parts)), cell.experiment.seed, len(plan),
-                  split.stream.facts())
-    scorer = protocol.scorer(split.stream, plan, "all", cell.experiment.seed)
+    method, world, plan, scorer = dgcolearn.opened(cell)
     cuts, K = list[float](), len(world.clients)
     for stages in (1, len(plan)):
         server, seconds, cuts = method.start(world), 0.0, []

@@ -9,7 +9,7 @@ from typing import Any
 from fedvine.core.units import seconds, size
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods._fedlink_plus.features import PARTS
-from fedvine.papers.study import Found, Panel, Study, experiments
+from fedvine.papers.study import Found, Panel, Study, best_rival, experiments
 from fedvine.results import pictures
 from fedvine.results.cells import Job
 from fedvine.results.entry import Entry
@@ -152,15 +152,10 @@ def _beside_rivals(found: Found) -> TableSet:
 
 def _ahead(found: Found, panel: str, key: str) -> str:
     """Return the text of the paired difference to the best rival in a column."""
-    ours = found.entry(panel, METHOD).values(key)
-    by = {m: found.entry(panel, m).values(key) for m in RIVALS}
-    by = {m: {s: x for s, x in values.items() if s in ours} for m, values in by.items()}
-    best = max((m for m in by if by[m]), key=lambda m: sum(by[m].values()) / len(by[m]),
-               default=None)
-    if best is None:
+    if (rival := best_rival(found, panel, METHOD, RIVALS, key)) is None:
         return "-"
-    seeds = sorted(by[best])
-    mean, half, _ = paired([ours[s] for s in seeds], [by[best][s] for s in seeds])
+    best, *values = rival
+    mean, half, _ = paired(*values)
     return f"{mean:+.3f} ±{half:.3f} {best}" if half == half else f"{mean:+.3f} {best}"
 
 

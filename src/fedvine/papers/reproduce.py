@@ -23,9 +23,8 @@ from fedvine.papers.published import PaperTable
 from fedvine.papers.study import Study, carry_out, planned
 from fedvine.papers.tables import Lacks, lacking
 from fedvine.results.cells import FOLDER, opened_once
-from fedvine.results.fill import fill_pages
+from fedvine.results.fill import CAP, SEEDS, Budget, Rows, Tell, fill_pages
 from fedvine.results.tables import TableSet
-from fedvine.results.work import CAP, SEEDS, Budget, Rows, Tell
 
 #: Pages that are written in Python; the others are ``.toml`` files.
 STUDIES: dict[str, Callable[[], Study]] = {

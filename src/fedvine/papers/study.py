@@ -16,9 +16,8 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import FOLDER, Job, cells, without_folders
 from fedvine.results.entry import Entry
-from fedvine.results.fill import fill
+from fedvine.results.fill import SEEDS, Budget, Tell, cpu, fill
 from fedvine.results.tables import TableSet, about_seeds
-from fedvine.results.work import SEEDS, Budget, Tell, cpu
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,24 @@ class Found:
         """Return all records, with their panel and line."""
         return [{"panel": panel, "line": line, **r} for (panel, line), e in self._entries.items()
                 for found in e.records.values() for r in found]
+
+
+def best_rival(found: Found, panel: str, ours: Any, rivals: Iterable[Any], key: str,
+               least: int = 1) -> tuple[Any, list[float], list[float]] | None:
+    """Return the best of ``rivals`` by a score over our seeds, and values of ours and its.
+
+    None where no rival has ``least`` seeds in common with ours; values are paired by seed.
+    """
+    mine, by = found.entry(panel, ours).values(key), {}
+    for rival in rivals:
+        values = {s: x for s, x in found.entry(panel, rival).values(key).items() if s in mine}
+        if len(values) >= least:
+            by[rival] = values
+    if not by:
+        return None
+    best = max(by, key=lambda rival: sum(by[rival].values()) / len(by[rival]))
+    seeds = sorted(by[best])
+    return best, [mine[s] for s in seeds], [by[best][s] for s in seeds]
 
 
 class Named(Protocol):

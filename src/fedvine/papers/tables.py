@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.papers.published import Column, PaperTable, Row, Setting
-from fedvine.papers.study import Found, Panel, Study, planned
+from fedvine.papers.study import Found, Panel, Study, best_rival, planned
 from fedvine.results.cells import FOLDER, Job
 from fedvine.results.comparison import UNBEATEN, Comparison
 from fedvine.results.entry import Entry, score
@@ -208,18 +208,14 @@ def ahead(table: PaperTable, found: Found) -> list[str]:
     column, lines = table.column[0], []
     digits = 1 if column.unit == "%" else score(column.ours).digits
     for panel in found.panels:
-        mine = found.entry(panel.name, table.ours).values(column.ours)
-        by = {row.name: {s: x for s, x in found.entry(panel.name, row.name).values(
-            column.ours).items() if s in mine} for row in table.row
-            if row.rival and row.name != table.ours}
-        by = {name: values for name, values in by.items() if len(values) > 1}
-        if not by:
+        rival = best_rival(found, panel.name, table.ours, (
+            row.name for row in table.row if row.rival and row.name != table.ours), column.ours, 2)
+        if rival is None:
             continue
-        best = max(by, key=lambda name: sum(by[name].values()) / len(by[name]))
-        seeds = sorted(by[best])
-        mean, half, p = metrics.paired([mine[s] for s in seeds], [by[best][s] for s in seeds])
+        best, *values = rival
+        mean, half, p = metrics.paired(*values)
         lines.append(f"{panel.about.place} {mean:+.{digits}f} ±{half:.{digits}f} (p = {p:.3f}, "
-                     f"{len(seeds)} seeds) {best}")
+                     f"{len(values[0])} seeds) {best}")
     return [f"{table.ours} less the rival with the best {column.name}, paired over seeds: "
             f"{'; '.join(lines)}."] if lines else []
 

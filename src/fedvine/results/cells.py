@@ -135,22 +135,13 @@ class Job:
 
 
 def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> list[Job]:
-    """Return the cells of these experiments; their runs go below ``folder``.
+    """Return the cells of these experiments, in their order; their runs go below ``folder``.
 
     The data of each experiment are opened; those that its task refuses count as not available.
-    Lines of cells are in :func:`kept_beside` of ``folder``.
-    The name of a run folder has method, data, seed, and 12 digits of everything that scores depend
-    on: settings, revisions, the edges themselves and fedvine's version.
-
-    Args:
-        experiments: experiments, each with its seed.
-        folder: where the run folders go.
-
-    Returns:
-        One cell an experiment, in their order.
-
-    Raises:
-        FedvineError: where data are not available and no cell is finished.
+    Lines of cells are in :func:`kept_beside` of ``folder``. The name of a run folder has method,
+    data, seed, and 12 digits of everything that scores depend on: settings, revisions, the edges
+    themselves and fedvine's version. Raises :class:`FedvineError` where data are not available and
+    no cell is finished.
     """
     opened = _opened.get()
     opened = {} if opened is None else opened

@@ -22,8 +22,7 @@ from fedvine.experiments.experiment import Experiment, check_data
 from fedvine.results.cells import FOLDER, cells
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
-from fedvine.results.fill import fill
-from fedvine.results.work import SEEDS, Budget, Rows, Tell
+from fedvine.results.fill import SEEDS, Budget, Rows, Tell, fill
 from fedvine.tasks.metrics import COUNT
 from fedvine.tasks.task import REPLICATES
 

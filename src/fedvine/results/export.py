@@ -170,19 +170,12 @@ TOP = 100       # likeliest items of each user whose features are written
 
 def export(folder: str | os.PathLike[str], out: str | os.PathLike[str], top: int = TOP
            ) -> Exported:
-    """Write the model of the run in ``folder`` to the folder ``out``.
+    """Write the model of the run in ``folder`` to the folder ``out``; return what was written.
 
-    Args:
-        folder: a run folder; the run is finished, or goes on with its table.
-        out: a folder that is not there yet, or is empty.
-        top: for fedlink_plus, likeliest items of each user whose features are written.
-
-    Returns:
-        What was written.
-
-    Raises:
-        FedvineError: if the folder is not that of a run that learned a stage, or ``out`` has other
-            files.
+    The run is finished, or goes on with its table; ``out`` is not there yet, or empty. ``top``: for
+    fedlink_plus, likeliest items of each user whose features are written. Raises
+    :class:`FedvineError` if the folder is not that of a run that learned a stage, or ``out`` has
+    other files.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -17,10 +17,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +34,6 @@ from fedvine.core.files import atomic
 from fedvine.core.units import clock, seconds
 from fedvine.experiments import run_folder
 from fedvine.results.cells import Job
-from fedvine.results.work import Budget, Rows, Tell, Work
 
 SILENCE = 30.0      # seconds between two lines about a long run
 PATIENCE = 20.0     # seconds that a run has to stop by itself
@@ -44,6 +45,165 @@ _PARENT_DEATH = 1   # of prctl, in Linux's prctl.h
 _ENDS = {signal.SIGTERM, signal.SIGHUP} if sys.platform != "win32" else set()
 
 
+# -- the cells that are left to run: their order, their estimated costs, and the budget ------------
+SEEDS, SLOW_SEEDS, SLOW = 5, 3, 120.0   # seeds of a row; fewer where a run has more CPU seconds
+CAP = 3600.0        # CPU seconds of all cells of a page
+GUESS = 2e-5        # CPU seconds a unit of work, without similar runs
+
+Tell = Callable[[str], Any]
+Rows = Sequence[Sequence[Job]]     # cells that differ in their seed alone, a row
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The limits of a fill, both in processor time, whatever else the machine does.
+
+    ``seconds`` are those of the runs of this fill, ``cpu`` those of all cells of a page, with the
+    finished ones. ``fewer``: rows whose runs are slow get :data:`SLOW_SEEDS`.
+    """
+
+    seconds: float | None = None
+    cpu: float | None = None
+    fewer: bool = False
+
+    @staticmethod
+    def of(value: Budget | float | None) -> Budget:
+        """Return a budget; a number is CPU seconds of the runs of a fill."""
+        return value if isinstance(value, Budget) else Budget(value)
+
+    def spent(self, seconds: float) -> bool:
+        """Return whether runs that took so many CPU seconds are all that this fill may start."""
+        return self.seconds is not None and seconds >= self.seconds
+
+    def wanted(self, row: Sequence[Job]) -> list[Job]:
+        """Return the cells of a row to run: all, or of a slow row the first few and finished."""
+        if self.fewer and is_slow(row):
+            return [c for i, c in enumerate(row) if i < SLOW_SEEDS or c.finished]
+        return list(row)
+
+
+def is_slow(row: Sequence[Job]) -> bool:
+    """Return whether the known runs of a row took more than :data:`SLOW` CPU seconds (median)."""
+    known = [spent for c in row if (spent := cpu(c)) is not None]
+    return bool(known) and median(known) > SLOW
+
+
+def cpu(cell: Job) -> float | None:
+    """Return the CPU seconds that a kept cell took; None if they are not known."""
+    line = cell.line
+    return line["summary"].get("seconds_cpu") if line else None
+
+
+class Work:
+    """The cells that are left to run, in their order."""
+
+    def __init__(self, pages: Sequence[Rows], budget: Budget) -> None:
+        self.pages, self.budget = pages, budget
+        places: dict[Path, tuple[int, Job, Sequence[Job]]] = {}
+        for row in (row for page in pages for row in page):
+            for i, cell in enumerate(row):
+                if not cell.finished and not cell.absent:
+                    before = places.get(cell.folder)
+                    places[cell.folder] = (min(i, before[0]) if before else i, cell, row)
+        prices = Prices([c for _, c, _ in places.values()])
+        self.price = {f: prices.of(c) for f, (_, c, _) in places.items()}
+        self.queue = sorted(places.values(), key=self._order)
+        self.total, self.finished = len(self.queue), 0
+        self.spent = [sum(cpu(c) or 0.0 for c in {c.folder if c.content else id(c): c
+                                                  for row in page for c in row}.values())
+                      for page in pages]
+
+    def next(self) -> Job | None:
+        """Return the next cell to start, None if there is none."""
+        while self.queue:
+            _, cell, row = self.queue.pop(0)
+            if cell in self.budget.wanted(row) and self._room(cell):
+                return cell
+            self.total -= 1
+        return None
+
+    def _room(self, cell: Job) -> bool:
+        """Return whether a page that wants the cell has CPU seconds left for it; then book them."""
+        price = self.price[cell.folder]
+        mine = [i for i, page in enumerate(self.pages)
+                if any(cell.folder == c.folder for row in page for c in row)]
+        cap = self.budget.cpu
+        if cap is not None and all(self.spent[i] + price > cap for i in mine):
+            return False
+        for i in mine:
+            self.spent[i] += price
+        return True
+
+    def measured(self, cell: Job) -> bool:
+        """Return whether a finished cell of the cell's row says how much memory it took."""
+        return any(c.finished and c.summary.get("peak_memory_bytes") is not None
+                   for page in self.pages for row in page
+                   if any(cell.folder == c.folder for c in row) for c in row)
+
+    def drop(self, cell: Job) -> None:
+        """Leave out the row of a cell that failed."""
+        self.queue = [p for p in self.queue if not any(cell.folder == c.folder for c in p[2])]
+        self.total = self.finished + len(self.queue)
+
+    def done(self, cell: Job) -> None:
+        """Book the costs of a finished cell, and expect them of its row's other seeds."""
+        self.finished += 1
+        more = (cpu(cell) or 0.0) - self.price[cell.folder]
+        for i, page in enumerate(self.pages):
+            if any(cell.folder == c.folder for row in page for c in row):
+                self.spent[i] += more
+        for _, other, row in self.queue:
+            if any(cell.folder == c.folder for c in row):
+                self.price[other.folder] = median(s for c in row if (s := cpu(c)) is not None)
+        self.queue.sort(key=self._order)
+
+    def _order(self, place: tuple[int, Job, Sequence[Job]]) -> tuple[int, float]:
+        """Return the sort key of a place: the seed's number in its row, then the price."""
+        return place[0], self.price[place[1].folder]
+
+    @property
+    def place(self) -> str:
+        """Return the number of finished cells of all, as text."""
+        return f"{self.finished}/{self.total}"
+
+    def left(self) -> float:
+        """Return an estimate of the CPU seconds of the cells not started."""
+        return sum(self.price[c.folder] for _, c, _ in self.queue)
+
+
+class Prices:
+    """Estimated costs of unfinished cells, by similar ones that are kept."""
+
+    def __init__(self, wanted: Sequence[Job]) -> None:
+        stores = {c.kept.folder: c.kept for c in wanted if c.kept is not None}
+        self.lines = [line for kept in stores.values() for line in kept.every()
+                      if line["summary"].get("seconds_cpu") is not None]
+
+    def of(self, cell: Job) -> float:
+        """Return estimated CPU seconds of a cell.
+
+        By the same cell with other seeds; else by the amount of work and the costs of the method on
+        these data, of the method, or of all cells.
+        """
+        method, identity = cell.experiment.method.name, cell.identity
+        same = [x for x in self.lines if x["method"] == method and x["content"] == cell.content]
+        twins = [x["summary"]["seconds_cpu"] for x in same if identity.same_settings(x["settings"])]
+        if twins:
+            return median(twins)
+        for like in (same, [x for x in self.lines if x["method"] == method], self.lines):
+            if like:
+                return _size(cell.edges, cell.experiment.method.rounds) * median(
+                    x["summary"]["seconds_cpu"] / _size(
+                        x["edges"], x["settings"]["method"].get("rounds", 1)) for x in like)
+        return _size(cell.edges, cell.experiment.method.rounds) * GUESS
+
+
+def _size(edges: int, rounds: int) -> int:
+    """Return a rough measure of work: edges times rounds, and a fixed part."""
+    return 50_000 + edges + rounds * (10_000 + edges)
+
+
+# -- their runs, each in a process of its own ------------------------------------------------------
 def fill(rows: Rows, **options: Any) -> list[Job]:
     """Run the rows of one page, as :func:`fill_pages` does."""
     return fill_pages([rows], **options)
@@ -51,27 +211,17 @@ def fill(rows: Rows, **options: Any) -> list[Job]:
 
 def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float | None = None,
                tell: Tell = print) -> list[Job]:
-    """Run the unfinished cells of these pages, as far as the budget allows.
+    """Run the unfinished cells of these pages, as far as the budget allows; return those left over.
 
     Every row gets its first seed before any gets its second; among those the cheapest come first,
     by the costs of similar cells. A finished run is kept at once, and its saves, which may be
-    large, are removed. When the runs have taken the processor time of the budget nothing more is
-    started and running cells are stopped; the same call again goes on there. A cell is left out if
-    with it each page that wants it would take more than ``budget.cpu`` seconds, and if its data are
-    not available.
-    Where a run fails its row is left out and the others go on.
-
-    Args:
-        pages: rows of cells, by page.
-        jobs: runs at a time.
-        budget: limits; a number is CPU seconds of these runs, all processes and threads.
-        tell: function that gets a line for each finished cell, and now and then of a long run.
-
-    Returns:
-        The cells that are wanted and not finished.
-
-    Raises:
-        FedvineError: in the end, with the message of the first run that failed.
+    large, are removed. When the runs have taken the processor time of the budget (a number is CPU
+    seconds of these runs, all processes and threads) nothing more is started and running cells are
+    stopped; the same call again goes on there. A cell is left out if with it each page that wants
+    it would take more than ``budget.cpu`` seconds, and if its data are not available. ``jobs`` are
+    runs at a time; ``tell`` gets a line for each finished cell, and now and then of a long run.
+    Where a run fails its row is left out and the others go on; in the end :class:`FedvineError` is
+    raised, with the message of the first run that failed.
     """
     budget = Budget.of(budget)
     for cell in (c for page in pages for row in page for c in row):

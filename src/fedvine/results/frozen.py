@@ -27,13 +27,8 @@ def names_in(folder: Path) -> set[str]:
     return {page.stem for page in folder.glob("*.md") if frozen(page)}
 
 
-def left_alone(page: Path) -> str:
-    """Return the sentence why the page is not written."""
-    return (f"{page} is of runs with an earlier version, and is left as it is; delete its line "
-            f'"{MARK} ..." to make the page again.')
-
-
 def check(page: Path) -> None:
     """Raise :class:`FedvineError` for a frozen page, which is not to be overwritten."""
     if frozen(page):
-        raise FedvineError(left_alone(page))
+        raise FedvineError(f"{page} is of runs with an earlier version, and is left as it is; "
+                           f'delete its line "{MARK} ..." to make the page again.')

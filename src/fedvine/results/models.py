@@ -17,8 +17,8 @@ from scipy.sparse import issparse
 from fedvine.core import tree
 from fedvine.core.state import Client, Memory
 from fedvine.data.ids import Ids
+from fedvine.experiments.answers import Labels
 from fedvine.experiments.forecasts import Forecasts
-from fedvine.experiments.labels import Labels
 from fedvine.experiments.run import Run
 from fedvine.methods._dgcolearn.placement import renumber
 from fedvine.methods._fedlink import inputs

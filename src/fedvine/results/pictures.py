@@ -135,11 +135,6 @@ class Drawing:
         return out.getvalue()
 
 
-def png(figure: Any, title: str = "") -> bytes:
-    """Return the figure as a PNG."""
-    return Drawing(figure, title).rendered()
-
-
 _SIZE = (4.6, 3.3)      # inches; a page shows two beside each other, or one in a narrow window
 _NAMED = (4.6, 4.4)     # of a matrix whose rows have names
 _NAME = 20              # characters of such a name that are drawn
@@ -148,14 +143,10 @@ _DPI = 150
 
 @style()
 def pictures(shown: Picture, bounds: Sequence[float] = ()) -> list[tuple[str, bytes]]:
-    """Return title and PNG of each plot.
+    """Return title and PNG of each plot; with ``same`` plots have one range of y.
 
-    Args:
-        shown: the plots; ``same``: with one range of y.
-        bounds: of the stages, in seconds since 1970, for plots over stages; empty: their numbers.
-
-    Returns:
-        (title, PNG) of each.
+    ``bounds`` are those of the stages, in seconds since 1970, for plots over stages; empty: their
+    numbers.
     """
     from matplotlib.figure import Figure
     found = []
@@ -170,7 +161,7 @@ def pictures(shown: Picture, bounds: Sequence[float] = ()) -> list[tuple[str, by
             _lines(axes, plot, bounds, plot.limits or limits)
             if plot.legend and len(plot.series) > 1:
                 _legend(figure, axes)
-        found.append((plot.title or plot.y or plot.x, png(figure)))
+        found.append((plot.title or plot.y or plot.x, Drawing(figure).rendered()))
     return found
 
 

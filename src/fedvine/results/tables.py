@@ -71,7 +71,6 @@ class Table:
         return "\n".join([f"**{marked(self.title)}**", "", line(self.columns), rule,
                           *map(line, self.rows)])
 
-
     def latex(self) -> str:
         """Return a ``tabular`` under a comment with the title; the first column is to the left."""
         def line(cells: Sequence[str]) -> str:
@@ -127,7 +126,8 @@ class TableSet:
         Raises :class:`FedvineError` for a plot where there is no picture, after the other files.
         """
         kinds = {".md": self.markdown, ".tex": self.latex, ".csv": self.csv}
-        for file, text in ((markdown, self.markdown), (json, self._json), (
+        for file, text in ((markdown, self.markdown), (
+                json, lambda: jsons.dumps(list(self.records), indent=1)), (
                 table, kinds[Path(table or ".md").suffix.lower() or ".md"])):
             if file is not None:
                 with atomic(Path(file), "w") as handle:
@@ -137,10 +137,6 @@ class TableSet:
                 raise FedvineError("There is no picture of this; leave out --plot.")
             with atomic(Path(plot)) as handle:
                 handle.write(self.picture.rendered(Path(plot).suffix[1:].lower()))
-
-    def _json(self) -> str:
-        return jsons.dumps(list(self.records), indent=1)
-
 
 def _widths(texts: Iterable[str], between: str) -> Iterable[int]:
     """Return the widths of the parts of texts."""

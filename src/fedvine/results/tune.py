@@ -26,8 +26,8 @@ from fedvine.core.method import Method
 from fedvine.core.settings import merged
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import FOLDER, Job, cells, kept_beside
+from fedvine.results.fill import Tell
 from fedvine.results.kept import Identity, Kept
-from fedvine.results.work import Tell
 
 OUT = "runs/tune"
 SEED, REPORTED = 100, 100       # first seed of a search; those below REPORTED are for tables

@@ -10,8 +10,8 @@ import torch
 
 from fedvine.aggregate.means import Means
 from fedvine.core import tree
-from fedvine.core.growth import enlarged
 from fedvine.core.method import At, Client, Server, World
+from fedvine.core.state import enlarged
 from fedvine.methods.fedavg import FedAvg
 
 Weights = dict[str, torch.Tensor]

@@ -45,8 +45,8 @@ from scipy.sparse import csr_matrix, diags
 
 from fedvine.core.expect import Array, Maybe
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
-from fedvine.core.once import unsent
 from fedvine.core.rng import rng
+from fedvine.core.state import unsent
 from fedvine.data.graph import Graph
 from fedvine.methods._power_plus.products import whole
 from fedvine.methods._power_plus.propagation import unit, with_loops

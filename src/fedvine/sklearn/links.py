@@ -20,13 +20,12 @@ from fedvine.data.io.nodes import names_of
 from fedvine.data.io.read import from_frame
 from fedvine.data.plan import ask_about_far
 from fedvine.data.stream import EventStream
-from fedvine.experiments import run_folder
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.run import Run, run
 from fedvine.living.news import News, as_before, check_columns, taken
 from fedvine.living.rows import StoredRows
 from fedvine.living.run import merged
-from fedvine.sklearn.shared import Learned, OfMethod
+from fedvine.sklearn.shared import Learned, OfMethod, source
 from fedvine.tasks.task import of
 
 
@@ -126,11 +125,10 @@ class LinkForecaster(OfMethod):
 
     def _continued(self, learned: Learned, kept: StoredRows) -> Run:
         """Return the run of ``learned`` on the rows that are kept now; it is not carried out."""
-        before, facts = self.learned_.run, run_folder.read_experiment(learned.folder)["data"]
+        before = self.learned_.run
         return run(before.method, kept.split, kept.plan, seed=before.ready.world.seed,
                    protocol=before.protocol, out=learned.folder, step=kept.facts["step"],
-                   source={key: facts[key] for key in ("digest", "names", "edges") if key in facts},
-                   save_every=np.inf)
+                   source=source(learned), save_every=np.inf)
 
     def _read(self, X: Any, learned: Learned, look: Look | None = None) -> EventStream:
         if isinstance(X, np.ndarray) or issparse(X):

@@ -27,6 +27,7 @@ from fedvine.sklearn.shared import (
     ends,
     nodes,
     numbered,
+    source,
 )
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.class_measures import softmax
@@ -127,7 +128,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
         living.take(table, now=True, sure=True)
         learned.now(run(before.method, living.rows.split, living.rows.plan,
                         seed=before.ready.world.seed, protocol=before.protocol, out=learned.folder,
-                        source=_source(learned), save_every=np.inf).finish())
+                        source=source(learned), save_every=np.inf).finish())
         return self._answers_from(learned, names, pairs)
 
     def _begin(self, X: Any, y: Any, edges: Any, classes: Any) -> NodeClassifier:
@@ -271,12 +272,6 @@ class NodeClassifier(ClassifierMixin, OfMethod):
 def _like(x: Any, sparse: bool) -> Any:
     """Return features as a CSR matrix, or dense: the kind that the method learned from."""
     return csr_matrix(x) if sparse else x.toarray() if issparse(x) else x
-
-
-def _source(learned: Learned) -> dict[str, Any]:
-    """Return the facts about the data with which a run began, for its folder."""
-    facts = run_folder.read_experiment(learned.folder)["data"]
-    return {key: facts[key] for key in ("digest", "names", "edges") if key in facts}
 
 
 def _names(graph: Graph) -> np.ndarray:

@@ -24,6 +24,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.data.io.nodes import names_of
+from fedvine.experiments import run_folder
 from fedvine.experiments.run import Run
 
 _FIELD = "method__"
@@ -258,3 +259,9 @@ def numbered(pairs: np.ndarray, names: np.ndarray) -> np.ndarray:
     found = pd.Index(names).get_indexer(pairs.reshape(-1)).reshape(2, -1)
     here = (found >= 0).all(0)
     return found[:, here].astype(np.int64)
+
+
+def source(learned: Learned) -> dict[str, Any]:
+    """Return the facts about the data with which a run began, for its folder."""
+    facts = run_folder.read_experiment(learned.folder)["data"]
+    return {key: facts[key] for key in ("digest", "names", "edges") if key in facts}

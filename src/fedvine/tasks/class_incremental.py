@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from scipy.sparse import csr_matrix
 
 from fedvine.core.errors import FedvineError, MethodError
-from fedvine.core.expect_scores import Measured
+from fedvine.core.expect import Measured
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.data.split import Split

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedvine.core.expect_scores import BINS
+from fedvine.core.expect import BINS
 from fedvine.tasks import metrics
 from fedvine.tasks.shown import Matrix, Rows
 

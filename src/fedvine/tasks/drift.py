@@ -160,15 +160,9 @@ def drift(lines: Iterable[Line], wanted: Sequence[str], names: Mapping[str, Scor
           named: Named = lambda stage: f"stage {stage + 1}") -> list[str]:
     """Return the sentences about the newest scored stage; none where nothing is to be said.
 
-    Args:
-        lines: of ``metrics.jsonl``.
-        wanted: the keys of the scores by which models are compared.
-        names: the names of the scores.
-        model: name of the method.
-        named: returns the name of a stage by its number.
-
-    Returns:
-        The sentences: rivals, scores, clients.
+    They are about rivals, scores and clients. ``lines`` are of ``metrics.jsonl``, ``wanted`` the
+    keys of the scores by which models are compared, ``names`` those of the scores, ``model`` is
+    that of the method; ``named`` returns the name of a stage by its number.
     """
     by, found = without(newest(lines), model), []
     if not by:

@@ -23,14 +23,13 @@ import numpy as np
 from pydantic import Field
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect_scores import Measured
+from fedvine.core.expect import Measured
 from fedvine.core.lookup import find
 from fedvine.core.refresh import check_refresh, step_of
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import link_measures
-from fedvine.tasks.asked_by_client import AskedByClient
 from fedvine.tasks.link_measures import SUBSETS, counted
 from fedvine.tasks.link_scorer import EdgeQueries, Scorer, lists_are_cheap
 from fedvine.tasks.link_tables import LEAST, SHOWN
@@ -186,3 +185,35 @@ class LinkPrediction(Task):
         seen = part.before(plan.bounds[-1]).both_ways()
         met = np.sort(seen.src.astype(np.int64) * part.num_dst + seen.dst)
         return lambda users, items: find(met, users.astype(np.int64) * part.num_dst + items) >= 0
+
+
+# -- the clients' own queries, asked of a server that holds the graph ------------------------------
+# So a method whose server holds the graph, and methods whose clients keep their edges, answer the
+# same pairs.
+class AskedByClient:
+    """The scorers of all clients' parts, and that of the whole graph for a person's questions."""
+
+    whole = True
+
+    def __init__(self, whole: Scorer, clients: Mapping[str, Scorer]) -> None:
+        self.clients, self.part, self.learned = dict(clients), whole.part, -1
+        # All else is asked of the whole graph.
+        self.shown, self.given, self.answered = whole.shown, whole.given, whole.answered
+        self.ahead, self.measure = whole.ahead, whole.measure
+        self._numbers = {name: tuple(
+            getattr(self.part, ids).numbers(getattr(one.part, ids)) for ids in (
+                "src_ids", "dst_ids")) for name, one in self.clients.items()}
+
+    def queries(self, t: int) -> EdgeQueries:
+        """Return the queries of all clients in the graph's numbers, one client after the other."""
+        found = [(users[asked.src], items[asked.dst], asked.t) for name, one in
+                 self.clients.items() for asked in (one.queries(t),)
+                 for users, items in (self._numbers[name],)]
+        return EdgeQueries(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+    def by_client(self, t: int, answer: Any) -> dict[str, dict[str, Any]]:
+        """Return what each client's scorer measures of its own queries."""
+        scores = np.asarray(answer["scores"] if isinstance(answer, Mapping) else answer)
+        ends = np.cumsum([len(one.queries(t)) for one in self.clients.values()])[:-1]
+        return {name: one.measure(t, mine) for (name, one), mine in zip(
+            self.clients.items(), np.split(scores.reshape(-1), ends), strict=True)}

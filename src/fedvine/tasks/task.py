@@ -23,7 +23,7 @@ from pydantic import (
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
-from fedvine.core.expect_scores import Measured
+from fedvine.core.expect import Measured
 from fedvine.core.protocol import Scorer, ServerScorer
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan, open_plan

@@ -20,15 +20,8 @@ FOUR = (*NAMES, "dan")      # for methods of which one of three clients may not 
 def tiny_stream(edges: int = 480, seed: int = 0, names: tuple[str, ...] = NAMES) -> EventStream:
     """Return a bipartite stream of four stages, of three clients if not said otherwise.
 
-    Users have edges at several clients, and nodes appear over time.
-
-    Args:
-        edges: number of edges.
-        seed: of the draws.
-        names: of the clients.
-
-    Returns:
-        The stream; ``t`` is int64 in 0..3999, the code ``client`` is one of ``names``.
+    Users have edges at several clients, and nodes appear over time. ``t`` is int64 in 0..3999, the
+    code ``client`` is one of ``names``; ``seed`` is of the draws.
     """
     draw = rng(seed, "tiny stream")
     t = np.sort(draw.integers(0, 4000, edges))

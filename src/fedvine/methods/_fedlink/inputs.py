@@ -26,7 +26,7 @@ from torch import nn
 
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, World
-from fedvine.core.query import Query
+from fedvine.core.replies import Query
 from fedvine.data import edge_features
 from fedvine.data.node_features import features
 from fedvine.data.node_features import width as of_table

@@ -22,8 +22,8 @@ from scipy.sparse import csr_matrix, hstack, issparse
 from fedvine.aggregate.class_means import Waiting
 from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Field, Server, World, on_client
-from fedvine.core.once import unsent
 from fedvine.core.rng import rng
+from fedvine.core.state import unsent
 from fedvine.data.graph import Graph
 from fedvine.methods._power_plus import own_sums
 from fedvine.methods._power_plus.products import (

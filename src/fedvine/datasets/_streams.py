@@ -1,4 +1,4 @@
-"""Classes of nodes for streams: a node has its class from its first edge on."""
+"""What several streams need: rows of text files, and classes of nodes from their first edge on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,23 @@ from pathlib import Path
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.parts import literal
 from fedvine.data.io.source import first_bytes
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
+
+
+def relation(file: Path, columns: Mapping[str, str], delimiter: str = ",", quote: str = '"',
+             head: int = 0) -> str:
+    """Return SQL of the rows of a CSV file, plain or gzip, after ``head`` lines.
+
+    ``columns`` are types by name; the names stand for the file's own.
+    """
+    packed = first_bytes(file).startswith(b"\x1f\x8b")
+    listed = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
+    return (f"read_csv({literal(str(file))}, auto_detect = false, header = false, skip = {head}, "
+            f"delim = '{delimiter}', quote = '{quote}', escape = '{quote}', "
+            f"columns = {{{listed}}}, compression = '{'gzip' if packed else 'none'}')")
 
 
 def first_edges(stream: EventStream) -> tuple[np.ndarray, np.ndarray]:
