@@ -13,6 +13,7 @@ import torch
 from engines.small_kits import kit
 from engines.test_remote import SERVER, Federation, reference, scores
 from rich.console import Console
+from toys import changed
 
 from fedvine import testing
 from fedvine.cli import main as cli
@@ -197,6 +198,16 @@ def test_a_policy_that_allows_a_run_changes_nothing(tmp_path):
     method = FedLink.tiny()
     made = Nights(tmp_path, dict.fromkeys(testing.NAMES, ALL), method).go()
     assert scores(made) == scores(reference(method))
+
+
+def test_what_is_of_few_stays_at_a_site_as_in_one_process_and_the_account_says_so(tmp_path):
+    method = changed(FedLinkPlus.tiny(), share="sums", buckets=8, rounds=1,
+                     aggregate={"secure": False, "grain": 6})
+    policy = Policy(methods={"fedlink_plus": {}}, times=True, grain=1)
+    nights = Nights(tmp_path, dict.fromkeys(testing.NAMES, policy), method)
+    assert scores(nights.go()) == scores(reference(method))
+    stays = [line for line in nights.sites["bob"].account.lines() if "stays" in line]
+    assert {line["function"] for line in stays} >= {"counted"}
 
 
 def test_a_method_that_is_not_allowed_is_refused_before_the_table_is_opened(tmp_path):

@@ -145,8 +145,9 @@ class Site(SiteTable):
                 kind, out = self._call(request)
         except Exception as error:
             return self._refused(run, name, block, error)
+        stays = 0 if self.worker is None else self.worker.client.sums.pop("stays", 0)
         self.account.add(**{"run": run[:NAME], "function": name, "kind": kind, "in": len(block),
-                            "out": len(out)})
+                            "out": len(out)}, **({"stays": stays} if stays else {}))
         return out
 
     def _call(self, request: dict[str, Any]) -> tuple[str, bytes]:
