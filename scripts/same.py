@@ -6,9 +6,8 @@ BEFORE and AFTER are git revisions, or folders of checkouts. Both are driven by 
 line, in processes of their own, with this Python and a cache of data each. Compared are the scores
 of every stage, every line of the log of calls, the summary, the resolved settings, and, of runs in
 one process, the raw scores of forecasts. Left out are seconds, peak memory and the device alone. A
-key or a name in RENAMED, and nothing else, may be called otherwise by the two versions. Of resolved
-settings those are compared that both versions have; versions without a room ``aggregate`` get its
-settings under their earlier names.
+key or a name in RENAMED, and nothing else, may be called otherwise by the two versions. Versions
+without a room ``aggregate`` get its settings under their earlier names, and these are not compared.
 
 Prints a line a run: equal, the first difference, or why it was skipped. The exit status is 1 if
 anything differs or a run fails, and 2 if nothing was compared. With --keep, what revisions wrote
@@ -45,6 +44,8 @@ RENAMED = {"rate": "learning_rate", "server_rate": "server_learning_rate",
 
 # What the settings of [aggregate] were called as settings of the method.
 EARLIER = {"rule": "robust", "attackers": "attackers", "secure": "secure"}
+
+COMBINED = ("aggregate", *(f"method {name}" for name in (*EARLIER.values(), "threshold")))
 
 LEFT_OUT = ("seconds", "slowest", "peak_memory", "device")  # the beginnings of keys
 FILES = ("metrics.jsonl", "messages.jsonl", "summary.json", "forecasts.csv", "experiment.toml")
@@ -282,7 +283,7 @@ def difference(before: Path, after: Path) -> tuple[str, int]:
     a, b = values(before), values(after)
     for file, place in sorted(dict.fromkeys([*a, *b]), key=lambda key: FILES.index(key[0])):
         one, two = (side.get((file, place), "nothing") for side in (a, b))
-        if one != two and not (file == "experiment.toml" and "nothing" in (one, two)):
+        if one != two and not (file == "experiment.toml" and place.startswith(COMBINED)):
             return f"{file}, {place}: {one} before, {two} after", len(a)
     return "", len(a)
 

@@ -139,7 +139,7 @@ def test_join_says_the_policy_before_anything_is_sent_and_refusals_when_they_hap
     launch.join(kit, said.append, {"policy": {"methods": {"edgebank": {}}}})
     assert looks[0][:2] == ["policy: methods edgebank", (
         "policy: times at which users were first seen stay here; counts leave as multiples of 10; "
-        "at most 100 MB a round")]
+        "stages of edges last 1h or more; at most 100 MB a round")]
     assert [s for s in said if s.startswith("refused")] == ["refused: no?[2J", "refused: never"]
     assert "joining as ada; Ctrl-C leaves" in looks[0]   # not the name of the folder
     (kit / "site.toml").write_text("")

@@ -26,7 +26,7 @@ from fedvine.results.cells import cells, exchanges
 
 NAMES = dgcolearn.STUDIES
 OPTIONS = {"only": "patent", "seeds": 2, "jobs": 1, "budget": 0, "tell": print}
-ROUNDS, HIDDEN, FEATURES, STAGES = 3, 4, 6, 4
+ROUNDS, HIDDEN, STAGES = 3, 4, 4
 
 
 def small() -> EventStream:
@@ -48,7 +48,7 @@ def ran(tmp_path_factory):
         stream = small()
         patch.setattr(Data, "open", lambda self: stream)
         patch.setattr(dgcolearn, "METHOD", dgcolearn.METHOD | {
-            "rounds": ROUNDS, "epochs": 2, "hidden": HIDDEN, "features": FEATURES})
+            "rounds": ROUNDS, "epochs": 2, "hidden": HIDDEN})
         patch.setattr(dgcolearn, "experiment", experiment)
         folder = tmp_path_factory.mktemp("cells")
         lines = [*({"schedule": s} for s in SCHEDULES), *({"exchange": e} for e in EXCHANGES),

@@ -202,8 +202,8 @@ def account(
         if "why" in line:
             refused[line["why"]] = refused.get(line["why"], 0) + 1
     if stays:
-        print(f"{len(stays):,} answers to sums left out what is of too few, {max(stays):,} edges or "
-              "nodes at most; it counts later, when there are enough.")
+        print(f"{len(stays):,} answers to sums left out what is of too few, {max(stays):,} edges "
+              "or nodes at most; it counts later, when there are enough.")
     for why, count in list(refused.items())[-10:]:
         print(shown(f"{count} x refused: {why}"))
 
