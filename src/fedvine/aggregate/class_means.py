@@ -63,7 +63,7 @@ class Waiting:
         """
         C = len(self.sent)
         stays = (self.t < t) & ~(self.sent[self.y] & (self.at < t))
-        self.y, self.t, self.x, self.h = (a[stays] for a in (self.y, self.t, self.x, self.h))
+        self.y, self.t, self.x, self.h = self.y[stays], self.t[stays], self.x[stays], self.h[stays]
         self.sent = np.bincount(y[y >= 0], minlength=C) + np.bincount(self.y, minlength=C) >= grain
         self.at = t
         return self.sent
