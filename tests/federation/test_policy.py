@@ -462,6 +462,37 @@ def test_the_account_has_a_line_a_request_and_its_sums(tmp_path):
         assert file.stat().st_mode & 0o077 == 0
 
 
+def test_many_requests_push_no_refusal_out_and_no_sum_grows_without_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(account, "LARGEST", 1000)
+    monkeypatch.setattr(account, "MANY", 20)
+    kept = Account(tmp_path / "account")
+    kept.add(run="a", function="open", kind="refused", code="policy-method", why="not this one",
+             **{"in": 1, "out": 1})
+    for number in range(400):
+        kept.add(run=f"run {number}", function="known", kind="refused", code="unknown",
+                 why=f"no {number}", **{"in": 1, "out": 1})
+    assert not any(line["why"] == "not this one" for line in kept.lines())
+    assert {one["why"]: one["count"] for one in kept.refused().values()} == {
+        "not this one": 1, "no 0": 400}
+    sums = kept.sums()
+    assert sum(one["requests"] for one in sums) == 401 and len(sums) < 400
+    assert any(one["run"] == "earlier runs" for one in sums)
+
+
+def test_what_a_hub_asks_outside_of_rounds_is_bounded(tmp_path, monkeypatch):
+    nights = Nights(tmp_path, {"bob": ALL.model_copy(update={"hourly_bytes": 300, "runs": 1})},
+                    EdgeBank.tiny(), quorum=0.6)
+    nights.go()
+    codes = [line["code"] for line in nights.sites["bob"].account.lines() if "why" in line]
+    assert codes[0] == "policy-hour"
+    bob = nights.sites["bob"]
+    (bob.folder / "old-1").mkdir()
+    with pytest.raises(Refusal, match="keeps 1 runs"):
+        bob._place("new", "1", {}, SimpleNamespace(began=SimpleNamespace(facts=dict)), {}, 0)
+    with pytest.raises(Refusal, match="100,000 times at most"):
+        bob.known([0.0] * 100_001)
+
+
 def test_the_account_is_bounded_and_its_sums_are_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(account, "LARGEST", 2000)
     monkeypatch.setattr(account, "KEPT", 3)

@@ -196,16 +196,12 @@ def account(
     print(f"{sum(one['requests'] for one in sums):,} requests, "
           f"{size(sum(one['out'] for one in sums))} left since "
           f"{min(one['from'] for one in sums)[:19].replace('T', ' ')}")
-    refused: dict[str, int] = {}
     stays = [line["stays"] for line in kept.lines() if "stays" in line]
-    for line in kept.lines():
-        if "why" in line:
-            refused[line["why"]] = refused.get(line["why"], 0) + 1
     if stays:
         print(f"{len(stays):,} answers to sums left out what is of too few, {max(stays):,} edges "
               "or nodes at most; it counts later, when there are enough.")
-    for why, count in list(refused.items())[-10:]:
-        print(shown(f"{count} x refused: {why}"))
+    for one in kept.refused().values():
+        print(shown(f"{one['count']:,} x refused: {one['why']}"))
 
 
 def _show_dry_run(folder: Path, found: Any, experiment: Path) -> None:

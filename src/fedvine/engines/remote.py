@@ -315,6 +315,10 @@ SENTENCES = {
     "policy-times": "the site's policy lets no times leave at which users were first seen; set "
                     "travelled = false in the experiment",
     "policy-bytes": "the site's policy lets {0} leave in a round at most, and {1} would",
+    "policy-hour": "the site's policy lets {0} leave in an hour at most outside of rounds",
+    "policy-runs": "the site keeps {0} runs, as many as its policy allows; somebody there has to "
+                   "delete one from the kit's memory",
+    "bounds": "it counts edges up to {0} times at most",
 }
 
 

@@ -1,7 +1,8 @@
 """A site's account of what left: one line a request, in ``<kit>/memory/account``.
 
 Files are numbered and end at :data:`LARGEST` bytes; of more than :data:`KEPT` the oldest is summed
-into ``sums.json`` and deleted, so that the account is bounded and its sums are whole.
+into ``sums.json`` and deleted, so that the account is bounded and its sums are whole. Refusals are
+also counted in ``refusals.json``, by kind, which no number of requests pushes out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fedvine.core.files import atomic, write_whole
 _LOG = logging.getLogger(__name__)
 LARGEST, KEPT = 1_000_000, 8    # bytes of a file, files
 SENTENCE = 500      # characters of a sentence that are kept
+MANY = 1000         # sums that are kept; of more those of the oldest runs become one
 FOLDER, NOTHING = "account", "nothing"
 
 
@@ -60,10 +62,27 @@ class Account:
                 os.close(file)
             for old in _files(self.folder)[:-KEPT]:
                 self._count(old)
+            if "why" in line:
+                self._refused(self.last)
         except OSError as error:
             _LOG.error("the account in %s could not be written: %s", self.folder, error)
         finally:
             os.close(lock)
+
+    def _refused(self, line: dict[str, Any]) -> None:
+        """Count a refusal by its code and function, with the first one's sentence."""
+        found = self.refused()
+        one = found.setdefault(f"{line['code']} {line['function']}", {
+            "count": 0, "why": line["why"], "run": line["run"], "first": line["at"]})
+        one |= {"count": one["count"] + 1, "last": line["at"]}
+        with atomic(self.folder / "refusals.json", "w") as file:
+            json.dump(found, file)
+
+    def refused(self) -> dict[str, dict[str, Any]]:
+        """Return refusals by code and function: count, first and last time, the first's reason."""
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads((self.folder / "refusals.json").read_text("utf-8"))
+        return {}
 
     def sums(self) -> list[dict[str, Any]]:
         """Return a line for each run, function and kind: requests, bytes in and out, from, to."""
@@ -105,6 +124,8 @@ class Account:
         kept, counted = _sums(self.folder)
         if int(old.stem) > counted:
             _into(kept, _lines(old))
+            for key in sorted(kept, key=lambda key: kept[key]["to"])[:len(kept) - MANY]:
+                _add(kept, ("earlier runs", *key[1:]), kept.pop(key))
             with atomic(self.folder / "sums.json", "w") as file:
                 json.dump({"counted": int(old.stem), "sums": [
                     [*key, value] for key, value in sorted(kept.items())]}, file)
@@ -137,9 +158,16 @@ def _sums(folder: Path) -> tuple[dict[tuple[str, str, str], dict[str, Any]], int
 def _into(sums: dict[tuple[str, str, str], dict[str, Any]], lines: Iterator[dict[str, Any]]
           ) -> None:
     for line in lines:
-        one = sums.setdefault((line["run"], line["function"], line["kind"]), {
-            "requests": 0, "in": 0, "out": 0, "from": line["at"], "to": line["at"]})
-        one["requests"] += 1
-        one["in"] += line["in"]
-        one["out"] += line["out"]
-        one["to"] = line["at"]
+        _add(sums, (line["run"], line["function"], line["kind"]), {
+            "requests": 1, "in": line["in"], "out": line["out"], "from": line["at"],
+            "to": line["at"]})
+
+
+def _add(sums: dict[tuple[str, str, str], dict[str, Any]], key: tuple[str, str, str],
+         more: dict[str, Any]) -> None:
+    if (one := sums.get(key)) is None:
+        sums[key] = dict(more)
+        return
+    for name in ("requests", "in", "out"):
+        one[name] += more[name]
+    one["from"], one["to"] = min(one["from"], more["from"]), max(one["to"], more["to"])

@@ -30,6 +30,8 @@ times = false            # may the server learn when each hashed user was first 
 grain = 10               # counts are multiples of it; scores and sums over fewer stay here
 stage = "1h"             # least duration of a stage of edges
 most_bytes = 100000000   # largest number of bytes that leave in a round
+hourly_bytes = 1000000000    # and in an hour with answers outside of rounds
+runs = 50                # runs that are kept here
 # epsilon = 8.0          # largest epsilon, of a run and of all runs on this table together
 
 # One table a method that may run here: a field is fixed (true), one of a list (["a", "b"]), or
@@ -90,6 +92,10 @@ class Policy(BaseModel):
                        "scores and sums of columns over fewer do not leave")
     most_bytes: int = Field(default=100_000_000, ge=1, description="bytes that may leave in a "
                             "round at most")
+    hourly_bytes: int = Field(default=1_000_000_000, ge=1, description="bytes that may leave in an "
+                              "hour at most, in answers outside of rounds")
+    runs: int = Field(default=50, ge=1, description="runs whose memory is kept here; more are "
+                      "refused until somebody deletes one from the kit's memory")
     epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="largest "
                                   "epsilon of a run, and of all runs on this table together; "
                                   "methods without noise are then refused")

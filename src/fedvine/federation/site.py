@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -104,6 +105,7 @@ class Site(SiteTable):
         self.last: Last | None = None                   # the answer to the last call
         self.agreed: tuple[str, bool] | None = None              # the run, and if with first times
         self.policy, self.account = policy, Account(folder / FOLDER)
+        self.hourly = 0, 0          # the hour, and bytes that left in it outside of rounds
         self.identity = identity
         self.ledger = partial(Ledger, folder / LEDGER, name, counter=counter, fresh=fresh,
                               **({} if policy is None else
@@ -139,6 +141,7 @@ class Site(SiteTable):
             if do != "call":
                 out, kind = dumps(pack({"reply": getattr(self, do)(**request)})), (
                     {**BEFORE, **DURING}[do])
+                self._within_the_hour(len(out))
             else:
                 if self.worker and self.worker.method.client_function(str(request["function"])):
                     name = str(request["function"])
@@ -149,6 +152,14 @@ class Site(SiteTable):
         self.account.add(**{"run": run[:NAME], "function": name, "kind": kind, "in": len(block),
                             "out": len(out)}, **({"stays": stays} if stays else {}))
         return out
+
+    def _within_the_hour(self, more: int) -> None:
+        """Count bytes of answers outside of rounds; raise :class:`Refusal` above the policy's."""
+        hour = int(time.time() // 3600)
+        self.hourly = hour, more + (self.hourly[1] if self.hourly[0] == hour else 0)
+        most = None if self.policy is None else self.policy.hourly_bytes
+        if most is not None and self.hourly[1] > most:
+            raise Refusal("policy-hour", size(most))
 
     def _call(self, request: dict[str, Any]) -> tuple[str, bytes]:
         """Return what leaves, and the answer to a call.
@@ -253,7 +264,11 @@ class Site(SiteTable):
         """Return the folder of a run here: its name, and a digest of what does not change in it."""
         facts = json.dumps([number, method, plan.began.facts(), protocol, *more[:1], seed,
                             *more[1:]], sort_keys=True)
-        return self.folder / f"{plain(run)}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+        folder = self.folder / f"{plain(run)}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+        if self.policy is not None and not folder.exists() and (
+                len([p for p in self.folder.glob("*-*") if p.is_dir()]) >= self.policy.runs):
+            raise Refusal("policy-runs", str(self.policy.runs))
+        return folder
 
     # -- the run: parameters are called as the keys of the requests --------------------------------
     def open(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],

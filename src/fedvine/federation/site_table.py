@@ -27,6 +27,8 @@ from fedvine.living.news import as_before, ask_about_names, merged
 from fedvine.living.rows import StoredRows
 from fedvine.tasks.task_plan import TaskPlan
 
+TIMES = 100_000     # stage bounds that edges are counted up to, at most
+
 
 class SiteTable:
     """The table of one site, opened at its first use.
@@ -97,6 +99,8 @@ class SiteTable:
         ``others`` are the first and the last time of all other sites. Raises :class:`Refusal` where
         this site's times are further from them than either span is long, unless it is sure.
         """
+        if len(bounds) > TIMES:
+            raise Refusal("bounds", f"{TIMES:,}")
         table = self.edges()
         if others is not None and not self.sure and len(table):
             own = float(table.t[0]), float(table.t[-1])
