@@ -12,6 +12,8 @@ import pytest
 import torch
 from engines.small_kits import kit
 from engines.test_remote import SERVER, Federation, reference, scores
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from toys import changed
 
@@ -144,6 +146,19 @@ def test_scores_over_few_edges_stay():
         "drift": {"edges": 50, "new": {}, "rivals": {}}}
     assert coarse_scores({**found, "n": {"n": 9}}, 10) == {"n": {"n": 0}, "scores": {}}
     testing.PROTOCOL.measured.check(coarse_scores(found, 10), "it", {})
+
+
+@given(n=st.integers(10, 60), data=st.data())
+def test_no_count_follows_from_a_mean(n, data):
+    """Whatever number of queries the count stands for, the mean could be of so many."""
+    mean = data.draw(st.integers(0, n)) / n
+    shown = coarse_scores({"n": {"n": n}, "scores": {"auc": mean}}, 10)
+    size, value = shown["n"]["n"], shown["scores"]["auc"]
+    least = max(size - 9, 10)
+    for other in range(least, size + 1):
+        near = min(abs(k / other - value) for k in range(other + 1))
+        assert near <= 0.5 / least + 1e-9
+    assert abs(value - mean) <= 0.5 / least + 1e-9
 
 
 def test_curves_and_drift_over_few_edges_stay_too():
@@ -524,7 +539,7 @@ def test_lines_of_now_are_found_for_the_sites_people(tmp_path):
     kept.add(run="a", function="f", kind="refused", why="new\nline", **{"in": 1, "out": 1})
     (first, second), at = kept.since(at)
     assert first["kind"] == "scores" and second["why"] == "new line"
-    file, = kept.folder.iterdir()
+    file, = kept.folder.glob("*.jsonl")
     with open(file, "a") as handle:         # a line that is being written
         handle.write('{"run": ')
     assert kept.since(at) == ([], at)

@@ -72,7 +72,7 @@ class Account:
     def _refused(self, line: dict[str, Any]) -> None:
         """Count a refusal by its code and function, with the first one's sentence."""
         found = self.refused()
-        one = found.setdefault(f"{line['code']} {line['function']}", {
+        one = found.setdefault(f"{line.get('code', '')} {line['function']}", {
             "count": 0, "why": line["why"], "run": line["run"], "first": line["at"]})
         one |= {"count": one["count"] + 1, "last": line["at"]}
         with atomic(self.folder / "refusals.json", "w") as file:

@@ -203,22 +203,35 @@ def coarse_scores(found: dict[str, Any], grain: int) -> dict[str, Any]:
     """Return what a client measured, without scores over fewer edges than ``grain``.
 
     ``found`` is as :class:`fedvine.core.expect.Measured` states; counts below ``grain`` are
-    then 0, others multiples of it.
+    then 0, others multiples of it. Scores are means over so many, and an exact one of few
+    says of how many: they are rounded to parts of the least number that the count stands for.
     """
     few = {key for key, count in found["n"].items() if count < grain}
     ends = tuple(key.removeprefix("n") for key in few if key != "n")
-    scores = {} if "n" in few else _without(found["scores"], ends)
+    sizes = {key: coarse(count, grain) for key, count in found["n"].items()}
+    least = {key: max(size - grain + 1, grain) for key, size in sizes.items()}
+    scores = {} if "n" in few else _rounded(_without(found["scores"], ends), least)
     kept = {key: value for key, value in found.items()
             if key not in ("classes", "curve", "drift", "parts") or "n" not in few}
     if "classes" in kept:
         kept["classes"] = _coarse_classes(kept["classes"], grain)
     if "drift" in kept:
-        kept["drift"] = _coarse_drift(kept["drift"], ends, grain)
+        drift = kept["drift"] = _coarse_drift(kept["drift"], ends, grain)
+        drift["rivals"] = {name: _rounded(one, least) for name, one in drift["rivals"].items()}
     if "curve" in kept:
-        kept["curve"] = [_without(point, ends) for point in kept["curve"]]
+        kept["curve"] = [_rounded(_without(point, ends), least) for point in kept["curve"]]
     return {**kept, "scores": scores,
-            "n": {key: 0 if key in few else coarse(count, grain)
-                  for key, count in found["n"].items()}}
+            "n": {key: 0 if key in few else size for key, size in sizes.items()}}
+
+
+def _rounded(scores: dict[str, Any], least: dict[str, int]) -> dict[str, Any]:
+    """Return floats as multiples of 1 / n, for the n that their key ends with, else the first."""
+    def size(key: str) -> int:
+        ends = [count for name, count in least.items() if key.endswith(name[1:]) and name != "n"]
+        return ends[0] if ends else least["n"]
+
+    return {key: round(value * size(key)) / size(key) if isinstance(value, float) else value
+            for key, value in scores.items()}
 
 
 def _coarse_classes(found: dict[str, Any], grain: int) -> dict[str, Any]:
