@@ -142,7 +142,7 @@ def test_scores_over_few_edges_stay():
              "curve": [], "drift": {"edges": 41, "new": {}, "rivals": {}}}
     assert coarse_scores(found, 10) == {
         "n": {"n": 20, "n_new": 0, "n_travelled": 10},
-        "scores": {"auc": 0.5, "auc_travelled": 0.3}, "curve": [],
+        "scores": {"auc": 6 / 11, "auc_travelled": 0.3}, "curve": [],
         "drift": {"edges": 50, "new": {}, "rivals": {}}}
     assert coarse_scores({**found, "n": {"n": 9}}, 10) == {"n": {"n": 0}, "scores": {}}
     testing.PROTOCOL.measured.check(coarse_scores(found, 10), "it", {})
@@ -169,8 +169,8 @@ def test_curves_and_drift_over_few_edges_stay_too():
              "drift": {"edges": 97, "rivals": rivals,
                        "new": {"pairs": 3 / 97, "users": 21 / 97, "items": 1.0}}}
     shown = coarse_scores(found, 10)
-    assert shown["curve"] == [{"moment": "epoch 1", "accuracy": 0.4}]
-    assert shown["drift"] == {"edges": 100, "rivals": {"popularity": {"auc": 0.5}},
+    assert shown["curve"] == [{"moment": "epoch 1", "accuracy": 36 / 91}]
+    assert shown["drift"] == {"edges": 100, "rivals": {"popularity": {"auc": 46 / 91}},
                               "new": {"pairs": 0.0, "users": 0.3, "items": 1.0}}
     testing.PROTOCOL.measured.check(shown, "it", {})
 
