@@ -2,6 +2,7 @@
 
 Of 5 clients one, of 7 two, send false updates in every round; scores are means over the others.
 FedLink on the first 10,000 flights, POWER on Cora in two tasks of three classes, one seed each.
+Sums of ``fedlink_plus``, on all flights, have no rule: a client falls back on its own weights.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import numpy as np
 import torch
 
 import fedvine as fv
+from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.core import tree
 from fedvine.core.message import pack, unpack
 from fedvine.core.rng import torch_rng
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.methods.fedlink import FedLink
+from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.power import Power
 from fedvine.tasks.task_plan import by_task
 
@@ -33,6 +36,11 @@ CHANGES: dict[str, Change] = {
     "scale by -1000": lambda x, at: -1000.0 * x,
     "flip signs": lambda x, at: -x,
     "send noise": lambda x, at: torch.randn(x.shape, generator=torch_rng("noise", at)).to(x)}
+SUMS: dict[str, Change] = {      # of derivatives: numbers up to 2^30
+    **CHANGES, "send noise": lambda x, at: x.abs().mean() * torch.randn(
+        x.shape, generator=torch_rng("noise", at)).to(x),
+    "edge of the fixed point": lambda x, at: 2.0 ** 30 * torch.sign(torch.randn(
+        x.shape, generator=torch_rng("edge", at))).to(x)}
 
 
 def attacked(false: tuple[str, ...], attack: str) -> type[LocalClients]:
@@ -42,6 +50,10 @@ def attacked(false: tuple[str, ...], attack: str) -> type[LocalClients]:
 
         def _deliver(self, name: str, envelope: Any) -> Any:
             reply = super()._deliver(name, envelope)
+            if name in false and attack in SUMS and envelope.function == "derive":
+                found = torch.from_numpy(from_fixed(unpack(reply)))
+                found = SUMS[attack](found, envelope.place[0] * 1000 + envelope.place[1])
+                return pack(to_fixed(found.clamp(-2.0 ** 30, 2.0 ** 30).numpy()))
             if (name not in false or attack not in CHANGES or reply is None
                     or envelope.function not in ("train", "execute")):
                 return reply
@@ -105,6 +117,26 @@ def score(kind: str, clients: int, false: int, attack: str, rule: str) -> float:
     return float(np.mean(found))
 
 
+def forecasts(clients: int, false: int, attack: str) -> str:
+    """Return honest clients' mean test AUC: each alone, of all without and with its fall-back."""
+    stream = fv.load("flights")
+    split = stream.split(by="hash", k=clients)
+    plan = stream.by_time("30d")
+    names = tuple(sorted(split.parts)[:false])
+    honest = [n for n in split.parts if n not in names]
+
+    def auc(method: FedLinkPlus, parts: Any, engine: Any = LocalClients) -> float:
+        made = fv.run(method, parts, plan, seed=0, engine=engine).finish()
+        by_client = made.scores["test"]["client"]
+        return float(np.mean([by_client[n]["auc"] for n in honest if n in by_client]))
+
+    alone = np.mean([auc(FedLinkPlus(), replace(split, parts={n: split.parts[n]}))
+                     for n in honest])
+    both = [auc(FedLinkPlus(fallback=back, share="none"), split, attacked(names, attack))
+            for back in (False, True)]
+    return " | ".join(f"{value:.3f}" for value in (alone, *both))
+
+
 def main() -> None:
     """Print the tables, or write them to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -122,6 +154,14 @@ def main() -> None:
                 lines.append(f"| {attack} | {false} of {clients} | {' | '.join(row)} |")
                 print(lines[-1], flush=True)
         lines.append("")
+    lines += ["**fedlink_plus on flights: AUC of the clients that do not attack**", "",
+              "| attack | attackers | each alone | without fall-back | with it |",
+              "|---|---|---:|---:|---:|"]
+    for clients, false in ((5, 1), (7, 2)):
+        for attack in ("nothing", *SUMS):
+            lines.append(f"| {attack} | {false} of {clients} | "
+                         f"{forecasts(clients, false, attack)} |")
+            print(lines[-1], flush=True)
     if given.out:
         given.out.write_text("\n".join(lines), "utf-8")
 

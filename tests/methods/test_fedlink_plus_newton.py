@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
-from fedvine.methods._fedlink_plus.newton import Newton, derivatives
+from fedvine.methods._fedlink_plus.newton import Newton, Own, derivatives
 
 EDGES, NEGATIVES, RIDGE = 120, 4, 1.0
 
@@ -109,3 +109,28 @@ def test_a_search_that_begins_far_away_comes_back(far):
         losses.append(newton.loss)
     assert newton.done and all(a >= b for a, b in pairwise(losses))
     assert newton.loss <= found([D], [weights]).loss + 1e-4 * weights.sum()
+
+
+def test_a_client_falls_back_on_its_own_weights_where_those_of_all_are_worse():
+    """Common weights that are wrong, useless or infinite in size are not taken; good ones are."""
+    first, each = made(0)
+    second = first[::-1].copy()         # edges like those before
+    own = Own(RIDGE, (), WIDTH)
+    for samples in ([first], [first, second]):
+        own.learn(samples, [each] * len(samples), NEGATIVES)
+    assert own.former.any() and (own.former != own.w).any()
+    best = found([first, second], [each, each]).w
+    data: tuple = [first, second], [each, each[::-1]]
+    for wrong in (-best, np.zeros(WIDTH), 1e9 * np.sign(-best)):
+        w, alone = own.better(wrong, *data)
+        assert alone and (w == own.w).all()
+    for given in (data, ([], [])):
+        w, alone = own.better(best, *given)
+        assert w is best and not alone
+
+
+def test_without_edges_of_its_own_a_client_takes_what_it_is_given():
+    own, w = Own(RIDGE, (), WIDTH), -np.ones(WIDTH)
+    empty = np.empty((0, NEGATIVES, WIDTH), np.float32)
+    own.learn([empty], [np.empty(0, np.float32)], NEGATIVES)
+    assert own.better(w, [empty], [np.empty(0, np.float32)])[0] is w

@@ -15,6 +15,10 @@ the model, by the model without each part of the features, by popularity, and by
 best over the last stages answers. Where popularity or recency was above the model in one of the
 four scores, the odds of pairs that met before are divided by 2, 4 or 8 if that brings it nearer.
 
+A client can answer alone. What other clients add to the sums it cannot check, so it also learns
+weights from its own edges, and where the common ones rank its newest edges worse it answers by its
+own (``fallback``).
+
 With ``noise`` all that leaves a client but its scores are sums with noise: two runs that differ in
 one client, with all its edges, are hard to tell apart, as the summary's epsilon and delta say. No
 finer unit can be accounted: an edge is part of the counts from which the features of many later
@@ -44,7 +48,7 @@ from fedvine.methods._fedlink.edges import kept
 from fedvine.methods._fedlink_plus import edge_columns, newton, samples, travel
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import PARTS, SIDES, Profiles, reasons
-from fedvine.methods._fedlink_plus.newton import Newton, Noisy, factors
+from fedvine.methods._fedlink_plus.newton import Newton, Noisy, Own, factors
 from fedvine.methods._fedlink_plus.travel import Members
 from fedvine.tasks.link_prediction import EdgeQueries
 
@@ -86,6 +90,9 @@ class FedLinkPlus(Method):
     near: int = Field(default=128, ge=1, description="most similar users whose items are summed")
     capacity: int = Field(default=1_000_000, ge=16, description="pairs that a client keeps, at "
                           "most; those with the least decayed counts are dropped")
+    fallback: bool = Field(default=True, description="a client also learns weights of its own, and "
+                           "answers by them where those of all rank its newest edges worse; not "
+                           "with noise")
     check: bool = Field(default=True, description="leave out what loses on the newest edges; "
                         "false, and always with noise: the whole model answers")
     without: tuple[str, ...] = Field(default=(), description="parts of the features that have no "
@@ -109,7 +116,7 @@ class FedLinkPlus(Method):
         search = (Noisy(width, self.clip * self.ridge, self.fade) if self.noisy()
                   else Newton(self.ridge, self.without, width))
         return Server(newton=search, users=Members(), items=Members(), one_kind=False, gains={},
-                      chosen=[])
+                      chosen=[], alone={})
 
     def setup(self, client: Client) -> None:
         client.counts, client.profiles = Counts(), Profiles()
@@ -120,6 +127,7 @@ class FedLinkPlus(Method):
         client.samples, client.weights, client.measured = [], [], np.zeros(0)
         client.ranked, client.unsent = 0, 0     # edges in the measures; stages in no noisy sum yet
         client.met = samples.nobody(self.buckets) if self.share == "sums" else {}
+        client.own = Own(self.ridge, self.without, edge_columns.width(client.world))
 
     @model_validator(mode="before")
     @classmethod
@@ -167,10 +175,14 @@ class FedLinkPlus(Method):
         before = {side: {n: travel.members(server, side).reported(n) for n in clients.names}
                   for side in SIDES}
         variants = server.newton.variants(milder=True)
+        answered = [name in server.chosen[-1:] for name in variants]
         found = clients.call(
-            self.observe, np.array(list(variants.values())), at.t,
-            expect={"one_kind": Flag(), **dict.fromkeys(SIDES, KEYS)},
+            self.observe, np.array(list(variants.values())), int(np.argmax(answered)), at.t,
+            expect={"one_kind": Flag(), "alone": Flag(), **dict.fromkeys(SIDES, KEYS)},
             per_client={n: [before[side][n] for side in SIDES] for n in clients.names})
+        for name, reply in found.items():
+            if reply["alone"]:
+                server.alone = {**server.alone, name: server.alone.get(name, 0) + 1}
         if self.checks:
             samples.choose(server, list(variants), self.summed(
                 clients, self.measures, 1 + 4 * len(variants)))
@@ -204,13 +216,15 @@ class FedLinkPlus(Method):
         server.newton.take(sums / factors(units), self.negatives)
 
     @on_client
-    def observe(self, client: Client, variants: np.ndarray, t: int, reported: list[int]
-                ) -> dict[str, Any]:
+    def observe(self, client: Client, variants: np.ndarray, answered: int, t: int,
+                reported: list[int]) -> dict[str, Any]:
         """Sample the stage's edges with their features, score them by ``variants``, count them.
 
-        Returns the keys of nodes that were not reported yet; none unless rows travel.
+        Returns the keys of nodes that were not reported yet, none unless rows travel; and whether
+        the last answers were by weights of its own, in place of the variant that ``answered``.
         """
         stage, counts = client.stage, client.counts
+        _, alone = client.own.better(variants[answered], client.samples, client.weights)
         sample = samples.take_in(
             client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
             ranked=samples.RANKED if self.checks else 0)
@@ -220,6 +234,8 @@ class FedLinkPlus(Method):
         if edge_columns.there(client.world):
             client.edges.trim(self.capacity)
         client.cache.clear()
+        if self.fallback and not self.noisy() and len(client.world.clients) > 1:
+            client.own.learn(client.samples, client.weights, self.negatives)
         found = samples.measured(sample.ranks, sample.ranks_fresh, variants, sample.met)
         client.measured, client.ranked = samples.with_waiting(
             found, samples.compared(sample.ranks), client.measured,
@@ -229,7 +245,7 @@ class FedLinkPlus(Method):
         if self.share == "sums":
             client.met = samples.by_hash(client, self.buckets, client.met, self.aggregate.grain)
         one_kind, rows = not stage.bipartite, self.share == "rows"
-        return {"one_kind": one_kind,
+        return {"one_kind": one_kind, "alone": alone,
                 "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],
                 "items": client.keys["items"][reported[1]:None if rows else 0]}
 
@@ -324,6 +340,7 @@ class FedLinkPlus(Method):
     def predict(self, client: Client, w: np.ndarray, lent: dict[str, np.ndarray] | None,
                 queries: EdgeQueries) -> np.ndarray:
         """Return scores float64 [Q]: weighted sums of the pairs' features."""
+        w, _ = client.own.better(w, client.samples, client.weights)
         kept = client.cache.get("lent")
         if kept is None or kept[0] is not lent:
             client.cache["lent"] = kept = lent, travel.lent(client.counts, lent)
@@ -347,5 +364,12 @@ class FedLinkPlus(Method):
         samples.count(client, kept(events))
 
     def report(self, server: Server) -> dict[str, Any]:
-        """Return which answer was used after each stage."""
-        return samples.report(server.chosen)
+        """Return which answer was used after each stage, and who answered by its own weights."""
+        found = samples.report(server.chosen)
+        if server.alone:
+            found["alone"] = server.alone
+            each = ", ".join(f"{name} ({count} of {len(server.chosen)} stages)"
+                             for name, count in sorted(server.alone.items()))
+            found["said"]["alone"] = ("Answered by weights of their own, as those of all ranked "
+                                      f"their newest edges worse: {each}.")
+        return found

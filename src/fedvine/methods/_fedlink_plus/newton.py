@@ -22,7 +22,7 @@ noise does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,8 @@ SIMPLE = ("popularity", "recency")
 MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
 FAR = 64            # times its unit a feature may be
 LEAST = 1e-6        # of the ridge: some features are 0 everywhere
+WORSE = 0.005       # share of negatives by which common weights must be worse than a client's own,
+ERRORS = 2.0        # and standard errors of this difference
 
 
 def length(width: int = WIDTH) -> int:
@@ -39,7 +41,8 @@ def length(width: int = WIDTH) -> int:
     return 2 + 2 * width + width * (width + 1) // 2
 
 
-def derivatives(samples: list[np.ndarray], weights: list[np.ndarray], w: np.ndarray) -> np.ndarray:
+def derivatives(samples: Sequence[np.ndarray], weights: Sequence[np.ndarray], w: np.ndarray
+                ) -> np.ndarray:
     """Return one client's sums for a Newton step, float64 [:func:`length` of F].
 
     They are sums over edges of the weight, the loss, its gradient [F], squares of the features [F],
@@ -209,6 +212,71 @@ class Newton:
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Take back what :meth:`state_dict` gave."""
         vars(self).update(state)
+
+
+# -- without the others ----------------------------------------------------------------------------
+class Own:
+    """A client's weights from its own edges alone.
+
+    ``w`` and ``former`` float64 [F] are learned with the newest stage, and without it.
+    """
+
+    def __init__(self, ridge: float, without: Sequence[str], width: int) -> None:
+        self.search = Newton(ridge, without, width)
+        self.former = np.zeros(width)
+
+    @property
+    def w(self) -> np.ndarray:
+        """Return the newest weights."""
+        return self.search.w
+
+    def learn(self, samples: Sequence[np.ndarray], weights: Sequence[np.ndarray], negatives: int
+              ) -> None:
+        """Make one step of Newton's method from the last weights, on all edges of the loss.
+
+        Whether it lowered the loss is seen in the next stage, which begins at 0 if it did not.
+        """
+        self.former = self.w.copy()
+        self.search.begin()
+        self.search.take(derivatives(samples, weights, self.search.trial), negatives)
+        self.search.w = self.search.trial.copy()
+
+    def better(self, w: np.ndarray, samples: Sequence[np.ndarray], weights: Sequence[np.ndarray]
+               ) -> tuple[np.ndarray, bool]:
+        """Return the common weights ``w``, or the client's own where these are better, and which.
+
+        The own ones have not seen the edges that both are compared on, those of the newest stage,
+        which the common ones have; so common weights that are still worse are wrong.
+        """
+        own = self.former if self.former.any() else self.w
+        if own.any() and len(samples) and len(samples[-1]):
+            more = ranked(samples[-1], own) - ranked(samples[-1], w)
+            each = weights[-1] / max(float(weights[-1].sum()), 1e-12)
+            mean = float((each * more).sum())
+            error = float((each ** 2 * (more - mean) ** 2).sum()) ** 0.5
+            if mean > WORSE + ERRORS * error:
+                return self.w, True
+        return w, False
+
+    def state_dict(self) -> dict[str, object]:
+        """Return what a save keeps."""
+        return {"search": self.search.state_dict(), "former": self.former}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Restore a state of :meth:`state_dict`."""
+        self.search.load_state_dict(state["search"])
+        self.former = state["former"]
+
+
+def ranked(samples: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return the share of its negatives that each edge is above, float64 [n].
+
+    ``samples`` float32 [n, m, F] are features of a negative less those of its edge.
+    """
+    there = ~np.isnan(samples[:, :, 0])
+    ahead = np.where(there[:, :, None], samples, 0).astype(float) @ w
+    below = ((ahead < 0) + 0.5 * (ahead == 0)) * there
+    return below.sum(1) / np.maximum(there.sum(1), 1)
 
 
 # -- with noise ------------------------------------------------------------------------------------
