@@ -205,8 +205,8 @@ def test_a_site_that_dies_while_the_job_starts_does_not_stop_a_quorum(federation
         sites.join("bob")
     starts = [s for s in said if s.endswith("the job starts")]
     assert starts[0] == "ada, bob, cyd are here; the job starts"
-    # On a busy machine one of the others may be silent for too long; the job starts once more.
-    assert starts[1:] in ([], ["ada, cyd are here; the job starts"])
+    # On a busy machine one of the others may be silent for too long; the job starts again.
+    assert set(starts[1:]) <= {"ada, cyd are here; the job starts"}
     assert scores(out)["test"]["client"].keys() == {"ada", "cyd"}
 
 

@@ -33,7 +33,8 @@ REACHED: dict[str, list[Any]] = {
     "items": [1], "users": [1], "near": [1], "capacity": [10], "clip_counts": [0.1],
     "candidates": [1], "reached": [0.01], "similarity": [0.9999], "meeting": [1], "least": [50],
     "steps": [1], "clip": [1e-3], "alpha": [0.0, 1.0], "beta": [0.9], "distance": [1e-3, 10.0],
-    "aggregate.grain": [40], "epsilon": [1e-3, 5.0], "rows": [0.0, 50.0], "sample": [1],
+    "aggregate.grain": [40], "aggregate.clip": [1e-3],
+    "epsilon": [1e-3, 5.0], "rows": [0.0, 50.0], "sample": [1],
 }
 #: Texts and tuples, of which no list of values follows from the type.
 TEXTS: dict[str, list[Any]] = {"share": [["model"]], "without": [["items"]], "partition": ["hash"]}
@@ -42,6 +43,7 @@ NONE = {"aggregate.threshold": "says how many clients must stay, and here all do
         "draw='buffer'": "is what no value means where the capacity is a number",
         "partition='stream'": "cuts the small graph as multilevel does",
         "scope='changed'": "in the small graph every row changes in every stage",
+        "ergnn_dyn.epsilon": "the small data have the same nodes whatever it is; ergnn's acts",
         "replay.alpha": "the small data have the same nodes whatever it is; power's acts",
         **{f"topology='{name}'": "two clients have one topology" for name in ("random", "full")},
         **{f"{name}.buffers": "clients train on all edges; tables of papers set it for all rows"
