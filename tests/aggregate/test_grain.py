@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine import testing
-from fedvine.aggregate.aggregate import Part, Sum
+from fedvine.aggregate.aggregate import NoisySum, Part, Sum
 from fedvine.aggregate.class_means import Waiting
 from fedvine.aggregate.means import Either
+from fedvine.core.errors import FedvineError
 from fedvine.core.method import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink_plus import samples
+from fedvine.methods._fedlink_plus.newton import derivatives
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.power import Power
@@ -70,6 +72,34 @@ def test_nodes_wait_for_enough_of_their_class(stages, grain):
     left = np.bincount(waiting.y[~waiting.sent[waiting.y]], minlength=3)
     every = np.bincount([c for labels in stages for c in labels if c >= 0], minlength=3)
     assert (sent + left == every).all() and (left < grain).all()
+
+
+def test_a_part_that_does_not_say_of_how_many_it_is_stays():
+    client = Client("ada", World(("ada",), 0, 1))
+    for reply in (np.ones(3), Part(np.ones(3))):
+        client.sums["sealed"] = None
+        with pytest.raises(FedvineError, match=r"Part\(value, of=count\)"):
+            Sum(grain=2).leaving(client, "sum", reply)
+        client.sums["sealed"] = None
+        assert Sum().leaving(client, "sum", reply).any()
+
+
+def test_few_new_edges_do_not_follow_from_the_sums_of_two_stages():
+    """The hub asks at the same weights in both stages: the second adds no edge, or enough."""
+    method = FedLinkPlus.tiny().model_copy(update={"aggregate": NoisySum(grain=6), "stages": 50})
+    made = testing.run_small(method).finish()
+    short = 0
+    for worker in made.clients.workers.values():
+        sizes = [len(one) for one in worker.client.samples]
+        assert all(size == 0 or size >= 6 for size in sizes[:-1])
+        client, w = worker.client, made.server.newton.w
+        many = len(sizes) - (0 < sizes[-1] < 6)
+        right = derivatives(client.samples[:many], client.weights[:many], w)
+        part = method.derive(client, w, np.ones(len(w)))
+        assert np.allclose(part.value, right) and part.of == sum(sizes[:many])
+        client.samples[-1], client.weights[-1] = client.samples[-1][:3], client.weights[-1][:3]
+        short += method.derive(client, w, np.ones(len(w))).of == sum(sizes[:-1])
+    assert short == len(made.clients.workers)
 
 
 def test_a_model_of_few_nodes_is_in_no_mean():

@@ -44,13 +44,13 @@ class Part(NamedTuple):
 
     ``clip`` is the largest L2 norm; None: any. ``exact`` float64 [n] is added after it was bounded
     where there is no noise. ``of`` is the number of edges, labelled nodes or users that it is of,
-    or of each of its places, int [n].
+    or of each of its places, int [n]; None: not stated, which ``grain`` refuses.
     """
 
     value: np.ndarray
     clip: float | None = None
     exact: np.ndarray | None = None
-    of: int | np.ndarray = 1 << 62
+    of: int | np.ndarray | None = None
 
 
 class Aggregate(BaseModel):
@@ -194,7 +194,12 @@ class Sum(Aggregate):
         sealed = client.sums.pop("sealed")
         if reply is None:
             return None
+        if self.grain > 1 and (reply.of is None if isinstance(reply, Part) else (
+                isinstance(reply, np.ndarray) and reply.dtype != np.uint64)):
+            raise FedvineError("With aggregate.grain a part in a sum has to state of how many "
+                               "edges or nodes it is: return Part(value, of=count).")
         if isinstance(reply, Part):
+            reply = reply if reply.of is not None else reply._replace(of=1)
             stays = np.where(self.enough(reply.of), 0, reply.of).sum()
             client.sums["stays"] = client.sums.get("stays", 0) + int(stays)
             reply = self.protected(client, self.whole(reply), sealed)

@@ -125,7 +125,7 @@ class FedLinkPlus(Method):
         client.keys = {side: np.empty(0, np.uint64) for side in SIDES}      # by local number
         client.shared = {side: np.empty(0, bool) for side in SIDES}
         client.samples, client.weights, client.measured = [], [], np.zeros(0)
-        client.ranked, client.unsent = 0, 0     # edges in the measures; stages in no noisy sum yet
+        client.ranked = 0       # edges in the measures
         client.met = samples.nobody(self.buckets) if self.share == "sums" else {}
         client.own = Own(self.ridge, self.without, edge_columns.width(client.world))
 
@@ -228,8 +228,13 @@ class FedLinkPlus(Method):
         sample = samples.take_in(
             client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
             ranked=samples.RANKED if self.checks else 0)
-        client.samples = [*client.samples, sample.edges][-self.stages:]
-        client.weights = [*(self.fade * w for w in client.weights), sample.weights][-self.stages:]
+        client.weights = [self.fade * w for w in client.weights]
+        if self.short(client):      # what came before is of too few edges for a sum: they wait
+            client.samples[-1] = np.concatenate([client.samples[-1], sample.edges])
+            client.weights[-1] = np.concatenate([client.weights[-1], sample.weights])
+        else:
+            client.samples = [*client.samples, sample.edges][-self.stages:]
+            client.weights = [*client.weights, sample.weights][-self.stages:]
         counts.trim(self.capacity)
         if edge_columns.there(client.world):
             client.edges.trim(self.capacity)
@@ -240,8 +245,6 @@ class FedLinkPlus(Method):
         client.measured, client.ranked = samples.with_waiting(
             found, samples.compared(sample.ranks), client.measured,
             0 if self.aggregate.enough(client.ranked) else client.ranked)
-        few = not self.aggregate.enough(sum(map(len, client.samples[-client.unsent - 1:-1])))
-        client.unsent = 1 + client.unsent * few
         if self.share == "sums":
             client.met = samples.by_hash(client, self.buckets, client.met, self.aggregate.grain)
         one_kind, rows = not stage.bipartite, self.share == "rows"
@@ -280,17 +283,22 @@ class FedLinkPlus(Method):
     @on_client(combined="sum")
     def derive(self, client: Client, w: np.ndarray, units: np.ndarray) -> Part:
         """Return this client's sums of the loss and its derivatives at ``w``, in ``units``."""
-        found = newton.derivatives(client.samples, client.weights, w) * factors(units)
+        # The difference of two stages' sums is of the newest edges, so too few of them wait.
+        many = len(client.samples) - self.short(client)
+        edges = client.samples[:many]
+        found = newton.derivatives(edges, client.weights[:many], w) * factors(units)
         # Units are those of the sums before; where they were far off the server asks again.
-        return Part(np.clip(found, -samples.MOST, samples.MOST),
-                    of=sum(map(len, client.samples)))
+        return Part(np.clip(found, -samples.MOST, samples.MOST), of=sum(map(len, edges)))
 
     @on_client(combined="sum")
     def derive_means(self, client: Client, w: np.ndarray) -> Part:
         """Return this client's mean derivatives of the stage at ``w``; they get noise."""
-        edges, weights = (np.concatenate(one[-client.unsent:]) for one in (
-            client.samples, client.weights))
+        edges, weights = client.samples[-1], client.weights[-1]
         return self.part(newton.means(edges, weights, w), self.clip, len(edges))
+
+    def short(self, client: Client) -> bool:
+        """Return whether the newest sampled edges are too few for a sum, and not none."""
+        return bool(client.samples) and 0 < len(client.samples[-1]) < self.aggregate.grain
 
     def part(self, found: np.ndarray, clip: float, of: int | np.ndarray) -> Part:
         """Return a client's part in a sum, with its bound where there is noise."""
