@@ -267,7 +267,7 @@ def test_a_message_naming_another_function_is_refused(tmp_path, function):
     with pytest.raises(Refused, match="not one that the method takes"):
         ask(federation.send, "ada", 1.0, do="call", place=[0, 1, 1], function=function, asks=None,
             skeleton=b"\x90", buffers=[])
-    assert f"{function} is no client function" in list(
+    assert f"{function} is not a client function" in list(
         federation.sites["ada"].account.lines())[-1]["why"]
 
 

@@ -43,8 +43,8 @@ class Part(NamedTuple):
     """A client's part in a sum, float64 [n], before it is bounded.
 
     ``clip`` is the largest L2 norm; None: any. ``exact`` float64 [n] is added after it was bounded
-    where there is no noise. ``of`` is the number of edges, labelled nodes or users that it is of,
-    or of each of its places, int [n]; None: not stated, which ``grain`` refuses.
+    where there is no noise. ``of`` counts the edges, labelled nodes or users behind it,
+    or behind each of its places, int [n]; None: not stated, which ``grain`` refuses.
     """
 
     value: np.ndarray

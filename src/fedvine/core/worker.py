@@ -93,8 +93,8 @@ class ClientWorker:
         client.place, client.asked = envelope.place[:3], envelope.query
         client.once = envelope.function, envelope.once
         if (found := self.method.client_function(envelope.function)) is None:
-            raise MethodError(f"{envelope.function} is no client function of {self.method.name}; "
-                              "the call was refused.")
+            raise MethodError(f"{envelope.function} is not a client function of "
+                              f"{self.method.name}; the call was refused.")
         owner, function = found
         if envelope.function in self.method.closed():
             raise MethodError(f"{envelope.function} of {self.method.name} is not answered with "

@@ -1,4 +1,4 @@
-"""What several streams need: rows of text files, and classes of nodes from their first edge on."""
+"""Read rows of headless text files, and classes of nodes from their first edge on."""
 
 from __future__ import annotations
 
