@@ -199,10 +199,10 @@ class Sum(Aggregate):
             raise FedvineError("With aggregate.grain a part in a sum has to state of how many "
                                "edges or nodes it is: return Part(value, of=count).")
         if isinstance(reply, Part):
-            reply = reply if reply.of is not None else reply._replace(of=1)
-            stays = np.where(self.enough(reply.of), 0, reply.of).sum()
+            of = 1 if reply.of is None else reply.of
+            stays = np.where(self.enough(of), 0, of).sum()
             client.sums["stays"] = client.sums.get("stays", 0) + int(stays)
-            reply = self.protected(client, self.whole(reply), sealed)
+            reply = self.protected(client, self.whole(reply, of), sealed)
         elif isinstance(reply, dict):       # sums by name: of each row its part of every one
             rows = [part.reshape(len(part), -1) for part in reply.values()]
             reply = np.concatenate(rows, 1).ravel()
@@ -213,9 +213,9 @@ class Sum(Aggregate):
         """Return whether so many edges, nodes or users are enough for a sum, bool, by place."""
         return np.asarray(of) >= self.grain
 
-    def whole(self, part: Part) -> Part:
+    def whole(self, part: Part, of: int | np.ndarray) -> Part:
         """Return a part with 0 in the places that are of fewer than ``grain``."""
-        few = ~self.enough(part.of)
+        few = ~self.enough(of)
         return part if not few.any() else part._replace(
             value=np.where(few, 0.0, part.value),
             exact=None if part.exact is None else np.where(few, 0.0, part.exact))
