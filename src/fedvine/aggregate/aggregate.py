@@ -199,23 +199,23 @@ class Sum(Aggregate):
             raise FedvineError("With aggregate.grain a part in a sum has to state of how many "
                                "edges or nodes it is: return Part(value, of=count).")
         if isinstance(reply, Part):
-            of = 1 if reply.of is None else reply.of
-            stays = np.where(self.enough(of), 0, of).sum()
+            of = np.asarray(1 if reply.of is None else reply.of)
+            stays = of[~self.enough(of)].sum()
             client.sums["stays"] = client.sums.get("stays", 0) + int(stays)
-            reply = self.protected(client, self.whole(reply, of), sealed)
+            reply = self.protected(client, self.whole(reply), sealed)
         elif isinstance(reply, dict):       # sums by name: of each row its part of every one
             rows = [part.reshape(len(part), -1) for part in reply.values()]
             reply = np.concatenate(rows, 1).ravel()
         vector = reply if reply.dtype == np.uint64 else to_fixed(reply)
         return vector if sealed is None else _party(client).masked(vector, sealed)
 
-    def enough(self, of: int | np.ndarray) -> np.ndarray:
+    def enough(self, of: int | np.ndarray | None) -> np.ndarray:
         """Return whether so many edges, nodes or users are enough for a sum, bool, by place."""
-        return np.asarray(of) >= self.grain
+        return np.asarray(1 if of is None else of) >= self.grain
 
-    def whole(self, part: Part, of: int | np.ndarray) -> Part:
+    def whole(self, part: Part) -> Part:
         """Return a part with 0 in the places that are of fewer than ``grain``."""
-        few = ~self.enough(of)
+        few = ~self.enough(part.of)
         return part if not few.any() else part._replace(
             value=np.where(few, 0.0, part.value),
             exact=None if part.exact is None else np.where(few, 0.0, part.exact))
