@@ -45,7 +45,8 @@ TITLES = {
     "F4": "code of the attacker's in FLARE's processes at a site",
     "F5": "operators' sessions for a site's kit, and for any role that the authority certifies",
     "F6": "another user of a site's machine",
-    "own 8": "a site under another one's name", "own 9": "one row's value as a difference of sums"}
+    "own 8": "a site under another one's name", "own 9": "one row's value as a difference of sums",
+    "own 10": "one site's part as a difference of sums"}
 
 
 def runs(world: World, code: Path, began: float) -> bool:

@@ -22,6 +22,7 @@ from fedvine.core import tree
 from fedvine.core.message import Packed, unpack
 from fedvine.core.settings import build
 from fedvine.core.state import World
+from fedvine.data.plan import Plan
 from fedvine.federation import roster
 from fedvine.methods.fedlink_private import FedLinkPrivate
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from benchmarks._attack_hub import Theft
 
 CLIP, NOISE, NEEDED = 0.1, 1.0, 3
+BOUNDS = 1.2e9, 1.3e9, 1.5e9    # of a stage without any row, for attacks on masks, and of the year
 MINTED = "minted"           # folder of the second kit for ``OTHER``, beside the kits
 OTHER, THIRD = "JFK", "HPN"
 
@@ -38,21 +40,22 @@ class Sum:
 
     def __init__(self, theft: Theft, method: dict[str, Any], number: str) -> None:
         self.theft, self.names, self.place = theft, theft.names, [0, 1, 0]
-        self.terms, self.opening = {**theft.terms, "method": method}, theft.opening(method, number)
+        self.terms, self.opening = {**theft.terms, "method": method}, {
+            **theft.opening(method, number), "plan": Plan(BOUNDS, 0, 0).facts()}
         made = build(FedLinkPrivate, {k: v for k, v in method.items() if k != "name"}, under="")
+        self.whole = True       # an upload is also of edges of earlier stages
         self.model = tree.weights(made.net(World(tuple(self.names), 0, 2)))
         for name in self.names:
             theft.quietly(name, **self.terms)
             theft.quietly(name, **self.opening)
 
-    def begin(self, again: bool = False) -> None:
-        """Take in the stage; ``again``: after going back to the start of the run."""
-        if again:
-            for name in self.names:
-                self.theft.quietly(name, do="restore", moment=None)
-        self.place = [0, 1, 0]
+    def begin(self, stage: int = 0) -> None:
+        """Take in a stage, after going back to the start of the run."""
         for name in self.names:
-            self.theft.quietly(name, **calls([0, 0, 1], "observe", None, 0))
+            self.theft.quietly(name, do="restore", moment=None)
+        self.place = [stage, 1, 0]
+        for name in self.names:
+            self.theft.quietly(name, **calls([stage, 0, 1], "observe", None, 0))
 
     def step(self, function: str, given: dict[str, list[Any]]) -> dict[str, Any]:
         """Call a function at sites, each with its own arguments, at the next place."""
@@ -68,7 +71,7 @@ class Sum:
 
     def keys(self) -> None:
         self.number = time.time_ns()
-        self.sent = self.step("sum_keys", {n: [self.number] for n in self.names})
+        self.sent = self.step("sum_keys", {n: [self.number, self.whole] for n in self.names})
 
     def shares(self) -> None:
         self.keys()
@@ -110,7 +113,7 @@ def attack(theft: Theft) -> None:
     one.shares()
     one.tried("asks for an upload without masks (sealed = None)", "upload", one.model, {}, {},
               None)
-    one.tried("begins a sum with the number of the one before", "sum_keys", one.number)
+    one.tried("begins a sum with the number of the one before", "sum_keys", one.number, True)
     one.keys()
     one.tried("puts a key of its own in the place of another site's", "sum_shares",
               {**one.sent, OTHER: {**one.sent[OTHER], "seal": one.sent[EVE]["seal"]}})
@@ -146,10 +149,27 @@ def attack(theft: Theft) -> None:
         **{n: one.signed[n] for n in (VICTIM, OTHER)}, EVE: twice})
 
     # Both secrets of one site: it is "gone" for three, and then came after all.
+    one.begin()
     one.agreed({n: [m for m in members if m != OTHER] for n in members if n != OTHER})
     one.step("sum_unmask", {VICTIM: [one.signed]})
     one.tried("asks for the other secret of a site, too", "sum_agree", members)
     one.tried("asks for shares a second time", "sum_unmask", one.signed)
+
+    # Sums of the same rows, with a site and without it: the first one is allowed.
+    one.begin(stage=1)
+    one.agreed(dict.fromkeys(members, members))
+    one.masked()
+    one.tried("asks four sites and then three of them, to subtract the sums", "sum_agree",
+              [n for n in members if n != THIRD], finding="own 10")
+    other = Sum(theft, {**method, "rounds": 7}, "another run")
+    other.begin(stage=1)
+    other.masked()
+    other.tried("asks three of them in another run of the same table", "sum_agree",
+                [n for n in members if n != THIRD], finding="own 10")
+    other.whole = False
+    other.shares()
+    other.tried("says that the sum is of the newest rows alone", "upload", other.model, {}, {},
+                other.sealed(VICTIM), finding="own 10")
     noise(theft, method)
 
 
@@ -160,19 +180,19 @@ def noise(theft: Theft, method: dict[str, Any]) -> None:
     found = []
     for number in ("first", "second"):
         one = Sum(theft, method, number)
-        one.begin()
+        one.begin(stage=1)
         found.append(one.opened())
     ratio = float(np.std(found[0] - found[1]) / (
         NOISE * CLIP * (2 * len(one.names) / NEEDED) ** 0.5))
     tell("D3", "the hub subtracts the sums of two runs of one seed and one model", "all sites",
          f"{len(found[0])} numbers differ by {ratio:.2f} times what fresh noise of both would",
          0.8 < ratio < 1.25, "none: both sums are what the policy allows, and both are charged")
-    one.begin(again=True)
+    one.begin(stage=1)
     again = one.opened()
     tell("D3", "the hub plays a round again, to have two noises of one upload", "all sites",
          "the same bytes" if (again == found[1]).all() else "other bytes", bool(
              (again == found[1]).all()), "none: nothing new has left")
-    one.begin(again=True)
+    one.begin(stage=1)
     one.masked()
     one.tried("plays a round again, without one of its sites, to subtract the sums", "sum_agree",
               [n for n in one.names if n != THIRD])

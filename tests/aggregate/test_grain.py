@@ -36,13 +36,19 @@ def client_of(edges: list[tuple[int, int]]) -> Any:
     return SimpleNamespace(stage=stage, keys={"items": np.arange(6, dtype=np.uint64) * 7})
 
 
+def member(edges: list[tuple[int, int]]) -> Client:
+    client = Client("ada", World(("ada",), 0, 1))
+    client.stage, client.place = client_of(edges).stage, (0, 1, 1)
+    return client
+
+
 @given(stages=STAGES, grain=st.integers(2, 4))
 def test_counts_of_a_hash_are_sent_once_enough_users_have_met_it(stages, grain):
     met, sent, every = samples.nobody(BUCKETS), np.zeros(BUCKETS), np.zeros(BUCKETS)
     waiting: list[list[tuple[int, int]]] = [[] for _ in range(BUCKETS)]
     for edges in stages:
         client = client_of(edges)
-        met = samples.by_hash(client, BUCKETS, met, grain)
+        met = samples.by_hash(client, BUCKETS, met, grain, False)
         part = Sum(grain=grain).whole(Part(met["counts"], of=samples.users_of(met, BUCKETS)))
         for u, i in edges:
             waiting[7 * i % BUCKETS].append((u, i))
@@ -75,7 +81,7 @@ def test_nodes_wait_for_enough_of_their_class(stages, grain):
 
 
 def test_a_part_that_does_not_say_of_how_many_it_is_stays():
-    client = Client("ada", World(("ada",), 0, 1))
+    client = member([(u, 0) for u in range(6)])
     for reply in (np.ones(3), Part(np.ones(3))):
         client.sums["sealed"] = None
         with pytest.raises(FedvineError, match=r"Part\(value, of=count\)"):
@@ -103,7 +109,7 @@ def test_few_new_edges_do_not_follow_from_the_sums_of_two_stages():
 
 
 def test_a_model_of_few_nodes_is_in_no_mean():
-    client = Client("ada", World(("ada",), 0, 1))
+    client = member([(u, 0) for u in range(6)])
     reply = {"model": {"w": torch.ones(2)}, "size": 3}
     for size, kept in ((3, True), (4, False)):
         left = Either(grain=size).leaving(client, "mean", reply)

@@ -21,11 +21,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedvine.aggregate.answered import Kind as Given
+from fedvine.aggregate.answered import answered
 from fedvine.aggregate.bonawitz import Party, fewest, open_sum
 from fedvine.aggregate.noise import protect, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect import Array, Named, Number, Text
+from fedvine.core.expect import Array, Named, Number, Several, Text
 from fedvine.core.method import Client, on_client
 from fedvine.core.replies import RoundAborted
 
@@ -36,7 +38,8 @@ BOX = Text(64, bytes, least=64)     # three sealed shares of 16 bytes and the se
 SHARE = Text(16, bytes, least=16)
 SIGNATURE = Text(1024, bytes, least=32)
 KEYS = {"seal": KEY, "mask": KEY, "own": KEY, "roster": KEY, "needed": Number(1, 1e5, whole=True),
-        "public": Text(2048, bytes, least=32), "signature": SIGNATURE}
+        "listed": Several(Text(200), 10_000), "public": Text(2048, bytes, least=32),
+        "signature": SIGNATURE}
 
 
 class Part(NamedTuple):
@@ -69,7 +72,7 @@ class Aggregate(BaseModel):
         return 1
 
     # -- at the client ---------------------------------------------------------------------------
-    def opened(self, client: Client, message: list[Any]) -> None:
+    def opened(self, client: Client, function: Any, message: list[Any]) -> None:
         """Take what masks need off a call of a combined function; refuse a call in the clear."""
 
     def leaving(self, client: Client, kind: Kind, reply: Any) -> Any:
@@ -110,10 +113,12 @@ class Sum(Aggregate):
                 or, with a point that is fixed already, uint64 [length], or such sums by name.
             *same: its arguments, the same for all clients.
             length: of the vectors.
-            once: as in ``clients.call``; not under masks.
+            once: as in ``clients.call``.
 
         Returns:
             The sum, uint64 [length] in fixed point, over the clients that stayed, and their names.
+            It is 0 and of none where clients were in a sum of the same rows with others before
+            (:mod:`fedvine.aggregate.answered`), and these others are away now.
 
         Raises:
             RoundAborted: if fewer clients stayed than are needed, or one sent a false share.
@@ -131,13 +136,22 @@ class Sum(Aggregate):
             return dict(clients.call(*what, quorum=enough / max(len(set(of)), 1), later=False,
                                      step=step, **options).items())
 
-        keys = ask(1, self.sum_keys, time.time_ns(), of=clients.names, expect=KEYS)
+        whole = bool(function.__whole__)     # type: ignore[attr-defined]
+        keys = ask(1, self.sum_keys, time.time_ns(), whole, of=clients.names, expect=KEYS)
         keys, needed = alike(keys, enough)
         enough = max(enough, needed)
+        listed = {tuple(sent["listed"]) for sent in keys.values() if sent["listed"]}
+        only = set(keys) if not listed else set.intersection(*map(set, listed))
+        nothing: tuple[np.ndarray, tuple[str, ...]] = np.zeros(length, np.uint64), ()
+        if len(listed) > 1 or not only <= set(keys) or len(only) < enough:
+            return nothing
+        keys = {name: sent for name, sent in keys.items() if name in only}
         shares = ask(2, self.sum_shares, keys, of=keys, only=keys,
                      expect=Named(BOX, only=frozenset(keys), least=frozenset(keys)))
-        masked = ask(3, function, *same, of=shares, expect=vector, per_client={
+        masked = ask(3, function, *same, of=shares, expect=vector, once=once, per_client={
             n: {sender: sealed[n] for sender, sealed in shares.items()} for n in shares})
+        if listed and set(masked) != only:
+            return nothing
         came, gone = frozenset(masked), frozenset(shares) - frozenset(masked)
         enough = needed     # from here on the sum stays the same, whoever answers
         signed = ask(4, self.sum_agree, sorted(came), of=came, only=came, expect=SIGNATURE)
@@ -149,16 +163,22 @@ class Sum(Aggregate):
             raise RoundAborted(str(error)) from error
 
     @on_client
-    def sum_keys(self, client: Client, number: int) -> dict[str, Any]:
-        """Return signed keys for one sum (exchange 0); ``number`` must be above all before."""
+    def sum_keys(self, client: Client, number: int, whole: bool = False) -> dict[str, Any]:
+        """Return signed keys for one sum (exchange 0); ``number`` must be above all before.
+
+        Also which clients it must be of. ``whole``: it is also of rows of earlier stages.
+        """
         from fedvine.aggregate.identities import identity_of
         if type(number) is not int or number <= client.sums.get("number", 0):
             raise FedvineError("The server began a sum with a number that was used before; "
                                "refused.")
         identity = identity_of(client)
         client.sums.pop("released", None)       # the noise in a sum that was never opened
-        client.sums["number"] = number
-        client.sums["party"] = Party(identity, number, self.needed(len(identity.roster)))
+        client.sums["number"], client.sums["whole"] = number, whole is True
+        client.sums["party"] = Party(
+            identity, number, self.needed(len(identity.roster)),
+            self.remembers(client).listed(client, self.grain, whole is True)
+            if self.remembers(client) else ())
         return client.sums["party"].keys()
 
     @on_client
@@ -171,23 +191,59 @@ class Sum(Aggregate):
         """Sign the list of clients that are in the sum (exchange 3), one list a sum."""
         if "released" in client.sums:       # the noise in it is not for a sum of others
             client.ledger.opened(client.sums["released"], came)
-        return _party(client).agree(came)
+        signed = _party(client).agree(came)
+        if kept := self.remembers(client):
+            kept.agree(client, came, self.grain, client.sums["whole"])
+        return signed
 
     @on_client
     def sum_unmask(self, client: Client, signed: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
         """Return shares to open the sum with (exchange 4), for the list that all signed."""
-        return _party(client).unmask(signed)
+        found = _party(client).unmask(signed)
+        if self.given(client) == "in":
+            client.left_out = {**vars(client).get("left_out", {}), client.sums["function"]: False}
+        return found
 
-    def opened(self, client: Client, message: list[Any]) -> None:
+    # -- what of a stage is in sums -------------------------------------------------------------
+    def remembers(self, client: Client) -> Any:
+        """Return what the client's sums were of; None where nothing depends on it.
+
+        That is with noise, whose own ledger has each release, and in one process without
+        ``grain``.
+        """
+        there = client.answered is not None and self.secure
+        return answered(client) if there or self.grain > 1 else None
+
+    def given(self, client: Client) -> Given:
+        """Return whether the client's rows of this stage are in sums, wait, or are left out."""
+        kept = self.remembers(client)
+        return kept.stage(client, self.grain) if kept else "in"
+
+    def waited(self, client: Client) -> bool:
+        """Return, before :meth:`given` of a stage, whether the stage before is still in no sum."""
+        was = vars(client).get("summed")
+        return bool(was and self.remembers(client) and not was["given"] and was["kind"] != "out")
+
+    def was_left_out(self, client: Client, function: Callable[..., Any]) -> bool:
+        """Return whether the client's last part of ``function`` was in no sum that was opened."""
+        return vars(client).get("left_out", {}).get(function.__name__, False)
+
+    def opened(self, client: Client, function: Any, message: list[Any]) -> None:
         """Take the sealed shares off a call; refuse one without them where masks are meant."""
-        client.sums["sealed"] = None
+        client.sums["sealed"], client.sums["whole"] = None, client.sums.get(
+            "whole") if self.secure else function.__whole__
         if not self.secure or (client.identity is None and len(client.world.clients) == 1):
             return
         sealed = message.pop() if message else None
         if not isinstance(sealed, dict) or not all(isinstance(v, bytes) for v in sealed.values()):
             raise FedvineError("The server asked for an upload without masks, which this run "
                                "(aggregate.secure = true) does not give; refused.")
-        client.sums["sealed"] = sealed
+        name, (_, once) = function.__name__, client.once
+        if function.__whole__ != client.sums.get("whole", False):
+            raise FedvineError(f"The server began a sum of other rows than {name} is of; refused.")
+        client.sums["sealed"], client.sums["function"] = sealed, name
+        if once is not None:        # what was in no sum is sent again
+            client.once = name, [0, 0] if self.was_left_out(client, function) else []
 
     def leaving(self, client: Client, kind: Kind, reply: Any) -> Any:
         """Return a vector uint64 in fixed point, masked where the call was for masks."""
@@ -207,7 +263,20 @@ class Sum(Aggregate):
             rows = [part.reshape(len(part), -1) for part in reply.values()]
             reply = np.concatenate(rows, 1).ravel()
         vector = reply if reply.dtype == np.uint64 else to_fixed(reply)
-        return vector if sealed is None else _party(client).masked(vector, sealed)
+        if (kept := self.remembers(client)) and "released" not in client.sums:
+            given = kept.stage(client, self.grain)
+            before = client.sums.get("whole", False) and client.summed["last"]
+            if given == "out" or (given == "wait" and not before):
+                vector = np.zeros_like(vector)
+                client.sums["stays"] = len(client.summed["rows"])
+            if sealed is not None:
+                client.left_out = {**vars(client).get("left_out", {}),
+                                   client.sums["function"]: given != "out"}
+            else:
+                kept.agree(client, [], self.grain, False)
+        if sealed is None:
+            return vector
+        return _party(client).masked(vector, sealed)
 
     def enough(self, of: int | np.ndarray | None) -> np.ndarray:
         """Return whether so many edges, nodes or users are enough for a sum, bool, by place."""
@@ -240,6 +309,10 @@ class NoisySum(Sum):
     def deviation(self, clip: float, clients: int) -> float:
         """Return the deviation of the noise in a sum of all clients' parts of norm ``clip``."""
         return self.noise * clip * (clients / self.hidden_among(clients)) ** 0.5
+
+    def remembers(self, client: Client) -> Any:
+        """Return what the client's sums were of; None with noise, which has a ledger of its own."""
+        return None if self.noise else super().remembers(client)
 
     def protected(self, client: Client, part: Part, sealed: dict[str, bytes] | None) -> np.ndarray:
         """Return a client's part bounded, with its part of the noise."""

@@ -59,9 +59,12 @@ class Party:
         identity: the client's key and roster.
         number: of the sum.
         least: clients that must stay, where this is more than floor(2 n / 3) + 1.
+        listed: the clients that the sum must be of; none: any.
     """
 
-    def __init__(self, identity: RosterMember, number: int, least: int = 1) -> None:
+    def __init__(self, identity: RosterMember, number: int, least: int = 1,
+                 listed: Iterable[str] = ()) -> None:
+        self.listed = list(listed)
         self.identity, self.name, self.number = identity, identity.name, number
         self.threshold = max(fewest(len(identity.roster)), least)
         draw = identity.draw(number)
@@ -82,7 +85,7 @@ class Party:
         sent = {"seal": self._seal.public_key().public_bytes_raw(),
                 "mask": self._mask.public_key().public_bytes_raw(),
                 "own": hashlib.sha256(self._own).digest(), "roster": self.identity.digest,
-                "needed": self.threshold}
+                "needed": self.threshold, "listed": self.listed}
         signature = self.identity.sign("fedvine sum keys", self.number, self.name, sent)
         self._keys = {self.name: {**sent, "public": self.identity.public, "signature": signature}}
         return self._keys[self.name]

@@ -149,7 +149,8 @@ class Clients:
         if fold is not None and len(chosen) > 1:
             shared = self.pool.take(shared)  # the server may change its model while folding
         again = [] if per_client is None else unpack(shared)
-        lost = self._lost.setdefault(function.__name__, {}) if once and self.quorum < 1 else None
+        lost = ({} if step else self._lost.setdefault(function.__name__, {})
+                ) if once and (step or self.quorum < 1) else None
         self._calls += step < 2
         place = (*self._place, self._calls, step)
         sent: dict[str, list[Envelope]] = {}

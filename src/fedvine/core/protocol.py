@@ -29,7 +29,7 @@ class Combining(Protocol):
         """Return how many of ``clients`` must answer, whatever the quorum."""
         ...
 
-    def opened(self, client: Any, message: list[Any]) -> None:
+    def opened(self, client: Any, function: Any, message: list[Any]) -> None:
         """Take what masks need off a call at the client; refuse a call in the clear."""
         ...
 

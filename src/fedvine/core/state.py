@@ -106,13 +106,15 @@ class Client(Memory):
     - ``identity``: the key of the site's kit and its roster of the other sites' fingerprints
       (:mod:`fedvine.aggregate.identities`); None in one process
     - ``sums``: a dict for the secure sum that is on; never saved
+    - ``answered``: what rows its sums were of (:mod:`fedvine.aggregate.answered`), None: not known
     - ``once``: the function that is called, and the first round of it whose answer the server
       lacks, [t, r]; [] for none, None where nothing is sent twice (:func:`unsent`)
     - ``ledger``: its releases with noise, see :func:`fedvine.aggregate.noise.noised`
     """
 
     given = frozenset({"name", "world", "stage", "past", "ahead", "cache", "place", "secret",
-                       "identity", "sums", "ledger", "marker", "asked", "guests", "once"})
+                       "identity", "sums", "ledger", "marker", "asked", "guests", "once",
+                       "answered"})
 
     name: str
     world: World
@@ -125,13 +127,15 @@ class Client(Memory):
     identity: Any
     once: tuple[str, list[int] | None]
     sums: dict[str, Any]
+    answered: Any
     ledger: Ledger
     marker: Callable[[str], None] | None = None
 
     def __init__(self, name: str, world: World, secret: bytes | None = None,
-                 identity: Any = None, ledger: Ledger | None = None) -> None:
+                 identity: Any = None, ledger: Ledger | None = None, answered: Any = None) -> None:
         super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1), asked=None,
                          ahead=None, guests=0, identity=identity, sums={}, once=("", None),
+                         answered=answered,
                          ledger=ledger or Ledger(),
                          secret=secret or str(key(world.seed, name, "secret")).encode())
 

@@ -44,16 +44,17 @@ class ClientWorker:
 
     ``keep_last``: keep the last reply, so that a call delivered twice is answered and not repeated.
     ``secret`` and ``identity`` are the client's own (:class:`fedvine.core.state.Client`);
-    ``ledger`` is of its releases with noise, None: one in memory.
+    ``ledger`` is of its releases with noise, ``answered`` of its sums, None: one in memory.
     """
 
     def __init__(self, method: Method, name: str, part: Any, plan: PlanLike, protocol: TaskLike,
                  world: World, *, keep_last: bool = False, secret: bytes | None = None,
-                 identity: Any = None, ledger: Ledger | None = None) -> None:
+                 identity: Any = None, ledger: Ledger | None = None, answered: Any = None) -> None:
         self.method, self.name, self.part, self.plan = method, name, part, plan
         self.protocol = protocol
         self.world, self.keep_last = world, keep_last
         self.secret, self.identity, self.ledger = secret, identity, ledger or Ledger()
+        self.answered = answered
         self.forecasts: OwnQueries | None = None    # while a site makes its users' forecasts
         self.scorer: Scorer | None = (
             None if part is None else protocol.scorer(part, plan, name, world.seed))
@@ -101,7 +102,7 @@ class ClientWorker:
                               "these constants; the call was refused.")
         message = unpack(envelope.body)
         if combined := getattr(function, "__combined__", ""):
-            self._aggregate().opened(client, message)
+            self._aggregate().opened(client, function, message)
         queries, query, part = None, envelope.query, self.part
         step: int | None = None         # after so many new events the answer is refreshed
         if query is not None and self.scorer is not None:
@@ -148,7 +149,8 @@ class ClientWorker:
 
     def _fresh(self, t: int) -> Client:
         """Return a client as at the start of a run, in the world of stage ``t``."""
-        client = Client(self.name, self.world.at(t), self.secret, self.identity, self.ledger)
+        client = Client(self.name, self.world.at(t), self.secret, self.identity, self.ledger,
+                        self.answered)
         self.method.setup(client)
         return client
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedvine.aggregate.answered import Answered
 from fedvine.core import registry
 from fedvine.core.device import Device, placed
 from fedvine.core.errors import FedvineError, MethodError
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
          "class_names": list, "classes_at": list}
 SUMS = "sums.json"          # sums of columns that were given, likewise
+ROWS = "rows.npz"           # which rows sums of methods were of, likewise
 _LOG = logging.getLogger(__name__)
 # Requests before a run is open here, and what leaves with the answer; then those of the run.
 BEFORE = {"agree": NOTHING, "facts": "counts and times", "known": "counts",
@@ -316,7 +318,8 @@ class Site(SiteTable):
             raise Refusal("device", text=str(error)) from error
         self.worker = ClientWorker(constants, self.name, part, bounds, scored, world,
                                    secret=site_saves.secret(self.folder), identity=identity,
-                                   ledger=self.ledger(run=saves.name))
+                                   ledger=self.ledger(run=saves.name),
+                                   answered=Answered(self.folder / ROWS))
         self.run, self.saves, self.last = run, saves, None
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,

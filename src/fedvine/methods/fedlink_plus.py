@@ -224,12 +224,15 @@ class FedLinkPlus(Method):
         the last answers were by weights of its own, in place of the variant that ``answered``.
         """
         stage, counts = client.stage, client.counts
+        joins = self.short(client) or (bool(client.samples) and self.aggregate.waited(client))
         _, alone = client.own.better(variants[answered], client.samples, client.weights)
         sample = samples.take_in(
             client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
             ranked=samples.RANKED if self.checks else 0)
+        if self.aggregate.given(client) == "out":
+            sample = sample._replace(edges=sample.edges[:0], weights=sample.weights[:0])
         client.weights = [self.fade * w for w in client.weights]
-        if self.short(client):      # what came before is of too few edges for a sum: they wait
+        if joins:       # what came before is in no sum: it waits
             client.samples[-1] = np.concatenate([client.samples[-1], sample.edges])
             client.weights[-1] = np.concatenate([client.weights[-1], sample.weights])
         else:
@@ -244,9 +247,12 @@ class FedLinkPlus(Method):
         found = samples.measured(sample.ranks, sample.ranks_fresh, variants, sample.met)
         client.measured, client.ranked = samples.with_waiting(
             found, samples.compared(sample.ranks), client.measured,
-            0 if self.aggregate.enough(client.ranked) else client.ranked)
+            0 if self.aggregate.enough(client.ranked) and not self.aggregate.was_left_out(
+                client, self.measures) else client.ranked)
         if self.share == "sums":
-            client.met = samples.by_hash(client, self.buckets, client.met, self.aggregate.grain)
+            client.met = samples.by_hash(
+                client, self.buckets, client.met, self.aggregate.grain,
+                self.aggregate.was_left_out(client, self.counted))
         one_kind, rows = not stage.bipartite, self.share == "rows"
         return {"one_kind": one_kind, "alone": alone,
                 "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],
@@ -280,11 +286,11 @@ class FedLinkPlus(Method):
         samples.enter_totals(client, np.maximum(totals, 0.0))
         client.cache.clear()
 
-    @on_client(combined="sum")
+    @on_client(combined="sum", whole=True)
     def derive(self, client: Client, w: np.ndarray, units: np.ndarray) -> Part:
         """Return this client's sums of the loss and its derivatives at ``w``, in ``units``."""
         # The difference of two stages' sums is of the newest edges, so too few of them wait.
-        many = len(client.samples) - self.short(client)
+        many = len(client.samples) - (self.short(client) or self.aggregate.given(client) == "wait")
         edges = client.samples[:many]
         found = newton.derivatives(edges, client.weights[:many], w) * factors(units)
         # Units are those of the sums before; where they were far off the server asks again.

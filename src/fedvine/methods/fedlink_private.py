@@ -91,15 +91,18 @@ class FedLinkPrivate(FedLink):
         done = 0
         for bits in LEVELS:
             if found:
-                total, _ = clients.sum(self.mark, found, done, bits,
-                                       length=sum(len(f) << bits for f in found))
+                total, came = clients.sum(self.mark, found, done, bits,
+                                          length=sum(len(f) << bits for f in found))
+                if not came:        # some are away who must be in it: the union is that of before
+                    server.union = vars(server).get("union", {})
+                    return
                 found = occupied(total, found, bits)
             done += bits
         server.union = dict(zip(self.shared_sides(), found, strict=True))
         for side, keys in server.union.items():
             getattr(server, side).numbers(keys)
 
-    @on_client(combined="sum")
+    @on_client(combined="sum", whole=True)
     def mark(self, client: Client, parents: list[np.ndarray], done: int, bits: int) -> np.ndarray:
         """Return a level of the union: random numbers where this client's buffers hold a row."""
         keys = [self.keys(client, side, self.with_enough(client, side))
@@ -107,8 +110,13 @@ class FedLinkPrivate(FedLink):
         return marks(keys, parents, done, bits)
 
     def with_enough(self, client: Client, side: str) -> np.ndarray:
-        """Return the local ids of rows with edges in the buffers: with ``grain`` and more."""
+        """Return the local ids of rows with edges in the buffers: with ``grain`` and more.
+
+        There are none in a stage whose few new edges wait, as they are in the buffers.
+        """
         ids, ends = getattr(client, side).optimizer.held, self.retained(client)[SIDES.index(side)]
+        if self.aggregate.given(client) != "in":
+            return ids[:0]
         if self.aggregate.grain == 1:
             return ids
         return ids[self.aggregate.enough(np.bincount(ends, minlength=int(ids.max(initial=-1)) + 1)[
@@ -125,6 +133,8 @@ class FedLinkPrivate(FedLink):
         sent = {s: getattr(server, s).take(rows[s]) for s in rows}
         total, came = clients.sum(self.upload, self.shared(server), server.union, sent,
                                   length=self.length(server))
+        if not came:
+            return
         change, start = from_fixed(total), 0        # W^(r+1) = W^(r) + (1/K) sum_k Delta_k
         count = len(came)                           # K
         for side, numbers in rows.items():
@@ -144,7 +154,7 @@ class FedLinkPrivate(FedLink):
         return rows + (sum(p.numel() for p in server.model.values()) if "model" in self.share
                        else 0)
 
-    @on_client(combined="sum")
+    @on_client(combined="sum", whole=True)
     def upload(self, client: Client, model: Any, union: dict[str, np.ndarray],
                sent: dict[str, torch.Tensor]) -> Part:
         """Take L local steps; return differences of the whole union."""
@@ -183,7 +193,8 @@ class FedLinkPrivate(FedLink):
         for rows, mine in zip(values, touches, strict=False):
             counts[start + mine.numpy() * (self.width + 1) + self.width] = 1.0
             start += rows.numel()
-        return Part(flat.double().numpy(), self.aggregate.clip, counts, of=len(client.kept))
+        of = len(client.kept) if self.aggregate.given(client) == "in" else 0
+        return Part(flat.double().numpy(), self.aggregate.clip, counts, of=of)
 
     # -- forecasts: every client gets the whole table, and makes no request ----------------------
     def answer(self, server, clients, at: At):

@@ -234,7 +234,7 @@ class Power(Replaying):
         It then has one prototype a class and task, in place of one a client.
         """
         C, F = clients.world.facts["classes"], clients.world.facts["features"]
-        total, _ = clients.sum(self.sums, length=C * (1 + F))
+        total, _ = clients.sum(self.sums, length=C * (1 + F), once=True)
         counts, sums = np.split(from_fixed(total).reshape(C, 1 + F), [1], 1)
         there = np.flatnonzero(counts[:, 0].round() > 0)
         means = torch.from_numpy((sums[there] / counts[there]).astype(np.float32))
@@ -250,13 +250,15 @@ class Power(Replaying):
         y, C, waiting = client.stage.y, client.world.facts["classes"], client.waiting
         small = np.bincount(y[y >= 0], minlength=C) < self.min_count
         few = np.flatnonzero((y >= 0) & ~waiting.begin(client.place[0], y, self.aggregate.grain)[y])
-        waiting.add(client.stage.x[few], y[few])
+        if self.aggregate.given(client) != "out":
+            waiting.add(client.stage.x[few], y[few])
         y = np.where((y >= 0) & ~small[y] & waiting.sent[y], y, -1)
         sums, counts = class_sums(client.stage.x, y, C, self.clip)
         due = waiting.due()
         late, more = class_sums(waiting.x[due], waiting.y[due], C, self.clip)
         sums, counts = sums + late, counts + more
-        return to_fixed(np.column_stack([counts, sums]).ravel())
+        sent = unsent(client, {"sums": to_fixed(np.column_stack([counts, sums]).ravel())})
+        return sent["sums"]     # type: ignore[index]
 
     # -- parts -----------------------------------------------------------------------------------
     def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:

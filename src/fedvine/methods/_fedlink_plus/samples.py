@@ -281,19 +281,21 @@ def nobody(buckets: int) -> Met:
     return {"counts": np.zeros(buckets), "pairs": np.empty(0, np.int64)}
 
 
-def by_hash(client: Client, buckets: int, before: Met, grain: int) -> Met:
+def by_hash(client: Client, buckets: int, before: Met, grain: int, left_out: bool) -> Met:
     """Return how often the items of each hash were met, and by whom.
 
-    That is in the stage, and ``before`` where fewer than ``grain`` users had met them. ``counts``
+    That is in the stage, and ``before`` where fewer than ``grain`` users had met them, or
+    everywhere where what was ``before`` is in no sum (``left_out``). ``counts``
     are float64 [buckets]; ``pairs`` int64, ascending, are the distinct (hash, user), as
     hash 2^32 + user; none where every user is enough.
     """
     src, dst = edges(client.stage)
     met = (client.keys["items"][dst] % np.uint64(buckets)).astype(np.int64)
     counts = np.bincount(met, minlength=buckets).astype(float)
+    few = (users_of(before, buckets) < grain) | left_out
     if grain == 1:
-        return {"counts": counts, "pairs": np.empty(0, np.int64)}
-    few = users_of(before, buckets) < grain
+        return {"counts": counts + np.where(few, before["counts"], 0.0) if left_out else counts,
+                "pairs": np.empty(0, np.int64)}
     kept = before["pairs"][few[before["pairs"] >> 32]]
     return {"counts": counts + np.where(few, before["counts"], 0.0),
             "pairs": np.union1d(kept, met << 32 | src)}

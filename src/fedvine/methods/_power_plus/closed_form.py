@@ -205,8 +205,8 @@ class ClosedForm(FedAvg):
 
     @property
     def once(self) -> bool:
-        """Return whether sums that did not come are sent later: not with noise, nor masks."""
-        return not (self.hides or self.noisy())
+        """Return whether sums that did not come are sent later: not with noise."""
+        return not self.noisy()
 
     @property
     def corrects(self) -> bool:
@@ -240,7 +240,8 @@ class ClosedForm(FedAvg):
 
     def few(self, client: Client) -> np.ndarray:
         """Return the labelled nodes int [n] of the task that wait until their class has enough."""
-        return np.flatnonzero((client.stage.y >= 0) & (self.shared(client) < 0))
+        out = self.aggregate.given(client) == "out"     # what is left out does not come later
+        return np.flatnonzero((client.stage.y >= 0) & (self.shared(client) < 0) & (not out))
 
     def fold(self, client: Client) -> np.ndarray:
         """Return the fold of each node of the task, int [N], -1 for nodes without a label."""

@@ -1,0 +1,196 @@
+"""No two sums differ by a few rows, or by one client alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_grain import client_of
+from test_secure_sums import Adding
+
+from fedvine import testing
+from fedvine.aggregate.aggregate import Sum
+from fedvine.aggregate.answered import Answered
+from fedvine.core.errors import FedvineError
+from fedvine.core.method import Client, Server, World, on_client
+from fedvine.core.state import unsent
+from fedvine.data.identity import rows_of
+from fedvine.engines.faults import MockClients
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.tiny import FOUR, tiny_case, tiny_stream
+
+EDGES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), max_size=8)
+RUNS = st.lists(st.tuples(st.lists(EDGES, min_size=1, max_size=4),
+                          st.sampled_from(["abc", "abd", "abcd"])), min_size=1, max_size=4)
+HERE, ELSEWHERE = [(u, u % 5) for u in range(7)], [(u, (u + 1) % 5) for u in range(7)]
+
+
+def begun(kept: Answered | None = None) -> Client:
+    return Client("a", World(("a", "b", "c", "d"), 0, 9), answered=kept or Answered())
+
+
+def stage(client: Client, t: int, edges: Any) -> Client:
+    client.stage, client.place = client_of(edges).stage, (t, 1, 1)
+    return client
+
+
+def hashes(edges: Any) -> set[int]:
+    return set(rows_of(client_of(edges).stage).tolist())
+
+
+@settings(max_examples=300)
+@given(runs=RUNS, grain=st.integers(1, 4))
+def test_no_two_sums_differ_by_a_few_rows_nor_by_a_client_alone(runs, grain):
+    kept, sums = Answered(), list[tuple[frozenset[int], tuple[str, ...]]]()
+    for stages, names in runs:
+        client = begun(kept)
+        for t, edges in enumerate(stages):
+            stage(client, t, edges)
+            if kept.stage(client, grain) != "in":
+                continue
+            rows = frozenset(client.summed["rows"].tolist())
+            listed = kept.listed(client, grain, False)
+            if listed and listed != tuple(names):
+                with pytest.raises(FedvineError, match="in one of other clients before"):
+                    kept.agree(client, list(names), grain, False)
+                continue
+            kept.agree(client, list(names), grain, False)
+            sums.append((rows, tuple(names)))
+    for i, (rows, names) in enumerate(sums):
+        for others, theirs in sums[:i]:
+            alone = [len(rows - others), len(others - rows)]
+            if rows & others:
+                assert all(n == 0 or n >= grain for n in alone)
+            assert rows != others or not rows or names == theirs
+
+
+@given(stages=st.lists(EDGES, min_size=1, max_size=6), grain=st.integers(1, 5))
+def test_in_one_run_every_row_is_given_once_or_waits(stages, grain):
+    client, given_rows, t = begun(), list[int](), 0
+    for t, edges in enumerate(stages):
+        stage(client, t, [(u, i) for u, i in edges])
+        client.stage.t[:] += 100 * t            # no row is repeated
+        kind = client.answered.stage(client, grain)
+        assert kind == client.answered.stage(client, grain)     # as after a lost answer
+        rows = client.summed["rows"]
+        assert kind == ("wait" if 0 < len(rows) < grain else "in")
+        if kind == "in":
+            given_rows += rows.tolist()
+            client.answered.agree(client, ["a", "b"], grain, False)
+    assert len(set(given_rows)) == len(given_rows)
+    assert len(given_rows) + (0 if client.summed["given"] or not len(rows) else len(rows)) == len(
+        {(u, i, k, t) for t, edges in enumerate(stages) for k, (u, i) in enumerate(edges)})
+
+
+def test_a_changed_cell_leaves_out_the_stage_in_the_next_run(tmp_path):
+    first = stage(begun(Answered(tmp_path / "rows.npz")), 0, HERE)
+    assert first.answered.stage(first, 3) == "in"
+    first.answered.agree(first, list("abc"), 3, False)
+
+    again = stage(begun(Answered(tmp_path / "rows.npz")), 0, HERE)      # as after a kill
+    assert again.answered.stage(again, 3) == "in"
+    assert again.answered.listed(again, 3, False) == tuple("abc")
+    again.answered.agree(again, list("cba"), 3, False)
+    with pytest.raises(FedvineError, match="of other clients before"):
+        again.answered.agree(again, list("abcd"), 3, False)
+
+    changed = stage(begun(Answered(tmp_path / "rows.npz")), 0, [(0, 4), *HERE[1:]])
+    assert changed.answered.stage(changed, 3) == "out"
+    changed.answered.agree(changed, list("abcd"), 3, False)     # its part is 0
+    stage(changed, 1, ELSEWHERE)
+    assert changed.answered.stage(changed, 3) == "in"
+    assert changed.summed["rows"].tolist() == sorted(hashes(ELSEWHERE))
+
+
+def test_with_others_the_rows_wait_for_new_ones(tmp_path):
+    first = stage(begun(Answered(tmp_path / "rows.npz")), 0, HERE)
+    first.answered.agree(first, list("abc"), 3, False)
+    other = stage(begun(Answered(tmp_path / "rows.npz")), 0, HERE)
+    assert other.answered.listed(other, 3, False) == tuple("abc")       # and d is there too
+    stage(other, 1, ELSEWHERE)
+    assert other.answered.stage(other, 3) == "in"
+    assert set(other.summed["rows"].tolist()) == hashes(HERE) | hashes(ELSEWHERE)
+    assert other.answered.listed(other, 3, False) == ()
+    other.answered.agree(other, list("abcd"), 3, False)
+
+
+def test_without_new_rows_a_sum_of_all_stages_is_of_the_clients_before():
+    client = stage(begun(), 0, HERE)
+    client.answered.agree(client, list("abc"), 3, True)
+    stage(client, 1, ELSEWHERE[:2])
+    assert client.answered.stage(client, 3) == "wait"
+    assert client.answered.listed(client, 3, True) == tuple("abc")
+    assert client.answered.listed(client, 3, False) == ()
+    stage(client, 2, [])
+    assert client.answered.stage(client, 3) == "wait"
+    stage(client, 3, [(6, 1)])
+    assert client.answered.stage(client, 3) == "in" and len(client.summed["rows"]) == 3
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "rows.npz").write_bytes(b"PK nothing")
+    client = stage(begun(Answered(tmp_path / "rows.npz")), 0, HERE)
+    with pytest.raises(FedvineError, match=r"rows\.npz is damaged"):
+        client.answered.stage(client, 3)
+
+
+# -- in a run -------------------------------------------------------------------------------------
+class Remembering(MockClients):
+    """Clients that remember what their sums were of, as sites do."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for worker in self.workers.values():
+            worker.answered = Answered()
+            worker.renew()
+
+
+class Counting(Adding):
+    """Adds the stage's edges once a stage, and one number of each client each round."""
+
+    aggregate: Sum = Sum(secure=True)
+
+    def start(self, world: World) -> Server:
+        return Server(totals=[], stayed=[], edges=[])
+
+    def arrive(self, server, clients, at):
+        clients.call(self.note, expect=None)
+        if at.t:
+            total, _ = clients.sum(self.count, length=1, once=True)
+            server.edges = [*server.edges, int(total[0])]
+
+    @on_client
+    def note(self, client):
+        """Note how many edges came."""
+        client.edges = [*vars(client).get("edges", []), len(client.stage)]
+
+    @on_client(combined="sum")
+    def count(self, client):
+        """Return the number of edges of the stage."""
+        return unsent(client, {"n": np.array([client.edges[-1]], np.uint64)})["n"]
+
+
+def carried_out(**options: Any) -> Any:
+    return testing.run(Counting(), *tiny_case(tiny_stream(names=FOUR)), seed=7,
+                       engine=Remembering, protocol=LinkPrediction.tiny(), quorum=0.5,
+                       **options).finish()
+
+
+def test_whoever_is_back_within_a_stage_is_in_its_sums_no_more():
+    made = carried_out(lose={(1, 0, 2, 1): {"bob"}})
+    assert made.server.totals == [15, 15, 13, 13, 15, 15, 15, 15]
+    assert made.server.stayed == [4, 4, 3, 3, 4, 4, 4, 4]
+
+
+def test_without_one_of_a_stages_clients_its_other_sums_are_of_nobody():
+    made = carried_out(lose={(1, 2, 1, 2): {"cyd"}})
+    assert made.server.totals == [15, 15, 15, 0, 15, 15, 15, 15]
+    assert made.server.stayed == [4, 4, 4, 0, 4, 4, 4, 4]
+
+
+def test_what_was_in_no_sum_is_in_the_next_stages():
+    plain, lost = carried_out(), carried_out(lose={(2, 0, 2, 3): {"dan"}})
+    dan = plain.clients.workers["dan"].client.edges
+    first, second, third = plain.server.edges
+    assert lost.server.edges == [first, second - dan[2], third + dan[2]]
