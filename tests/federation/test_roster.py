@@ -4,13 +4,15 @@ import io
 import stat
 import sys
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
 from engines.small_kits import key, kit
-from engines.test_remote import Federation
+from engines.test_remote import Federation, scores
 from toys import changed
 
 from fedvine import testing
+from fedvine.aggregate.bonawitz import Party
 from fedvine.aggregate.identities import der, fingerprint
 from fedvine.cli import main as cli
 from fedvine.core.errors import FedvineError
@@ -19,6 +21,7 @@ from fedvine.core.replies import RoundAborted
 from fedvine.data.plan import by_time
 from fedvine.federation import roster
 from fedvine.federation.order import Order
+from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
 
 METHOD = FedLinkPrivate.tiny().model_copy(update={"rounds": 1, "share": ("model",)})
@@ -206,3 +209,58 @@ def test_serve_says_how_many_must_stay_before_it_starts(tmp_path, clients, said)
     supervisor._say_who_must_stay(order.model_copy(update={
         "method": {"name": "fedlink_private", "aggregate": {"secure": False}}}), clients)
     assert len(heard) == 1
+
+
+# -- runs on one table, one after the other --------------------------------------------------------
+SUMS = changed(FedLinkPlus.tiny(), share="sums", buckets=8, aggregate={"grain": 3})
+
+
+class Watched(Federation):
+    """A federation whose bob is watched: his vectors by stage, before they are masked."""
+
+    def __init__(self, folder, monkeypatch, quorum=1.0):
+        super().__init__(folder, SUMS, quorum)
+        self.vectors, masked = {}, Party.masked
+
+        def watched(party, vector, sealed):
+            if party.name == "bob":
+                t = self.sites["bob"].worker.client.place[0]
+                self.vectors.setdefault(t, []).append(vector.copy())
+            return masked(party, vector, sealed)
+        monkeypatch.setattr(Party, "masked", watched)
+
+    def again(self, number):
+        """Begin another run on the tables as they are now, in new processes of the sites."""
+        self.number, self.vectors = number, {}
+        for name in self.sites:
+            self.start(name)
+        return self.run().finish()
+
+
+@pytest.mark.slow
+def test_after_a_changed_cell_the_next_run_has_nothing_of_that_stage(
+        tmp_path, monkeypatch):
+    federation = Watched(tmp_path, monkeypatch)
+    first, plain = federation.run().finish(), federation.vectors
+    assert scores(federation.again("2")) == scores(first)
+    assert all((a == b).all() for t in plain for a, b in zip(
+        plain[t], federation.vectors[t], strict=True))      # the same bits
+    part = federation.parts["bob"]
+    here = int(np.flatnonzero(np.asarray(part.t) < 1000)[0])
+    part.dst[here] = part.dst[here + 1] if part.dst[here + 1] != part.dst[here] else (
+        part.dst[here] + 1) % part.num_dst
+    federation.again("3")
+    assert any(v.any() for v in plain[0]) and not any(v.any() for v in federation.vectors[0])
+    assert any(v.any() for v in federation.vectors[1])
+
+
+@pytest.mark.slow
+def test_a_run_without_one_of_the_sites_has_no_sums_of_the_same_rows(tmp_path, monkeypatch):
+    federation = Watched(tmp_path, monkeypatch, quorum=0.5)
+    federation.run().finish()
+    federation.down = {"cyd"}
+    made = federation.again("2")
+    assert not any(v.any() for found in federation.vectors.values() for v in found)
+    assert 0 < made.scores["test"]["mean"]["auc"] < 1
+    account = "".join(p.read_text() for p in (tmp_path / "bob" / "account").rglob("*.jsonl"))
+    assert '"kind": "refused"' not in account
