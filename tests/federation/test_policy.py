@@ -350,13 +350,15 @@ def test_two_sums_of_columns_do_not_differ_in_a_few_rows(tmp_path):
         table = SiteTable(data.open, grain=grain, given=given)
         return table.tables(stop)["users"]["numbers"]["age"]
 
-    assert ages(10.5)[0] == 15 and ages(10.5) == ages(10.2)     # of 11
-    for stop in (9.5, 11.5, 14.5, 7.5):
-        with pytest.raises(Refusal, match="over nearly the same rows before"):
-            ages(stop)
+    eleven = ages(10.5)
+    assert eleven[0] == 15
+    for stop in (9.5, 11.5, 14.5, 7.5):     # of eight to fifteen rows: those of eleven again
+        assert ages(stop) == eleven
     assert ages(15.5)[0] == 20 and ages(4.5)[0] == 5 and ages(3.5)[0] == 0    # too few
-    with pytest.raises(Refusal, match="over nearly the same rows before"):
-        ages(18.5)
+    assert ages(18.5) == ages(15.5)
+    (tmp_path / "users.csv").write_text("user,age\n" + "".join(
+        f"u{i},{i if i else 99}\n" for i in range(20)))
+    assert ages(10.5) == eleven             # and nobody learns the changed cell
     assert ages(18.5, grain=1)[0] == 19         # a site without a policy
 
 

@@ -293,9 +293,6 @@ SENTENCES = {
             "account says which",
     "changed": "its table (or the shared key) has changed since this run began; put back the one "
                "it began with, or begin a new run with another --out",
-    "sums": "it gave sums of its columns over nearly the same rows before, and the difference "
-            "would show what a few of them have; begin the run with the first stage of the one "
-            "before",
     "query": "raw answers to queries do not leave a site",
     "method": "the call is not one that the method takes; the site's account says why",
     "sum": "a step of a secure sum was refused there, as another one was meant or a client's keys "

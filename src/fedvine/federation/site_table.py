@@ -116,15 +116,21 @@ class SiteTable:
 
         Those of nodes with an edge before ``stop`` count, and of columns of these edges. A column
         that fewer of them than the grain have a value in counts as empty. Other counts are rounded
-        up to it, and the sums are larger in proportion. Raises :class:`Refusal` where sums over
-        other rows were given before, fewer than the grain: the difference would show what these few
-        have.
+        up to it, and the sums are larger in proportion. Where sums were given before of fewer rows
+        more or less than the grain, as before a cell was changed, these are given again: the
+        difference would show what these few have.
         """
         found = sums(self.edges().both_ways().before(stop))
-        self._give({f"{side}/{name}": int(one[0]) for side, columns in found.items()
-                    for name, one in columns["numbers"].items() if one[0] >= self.grain})
-        for side in found.values():
-            side["numbers"] = {name: self._coarse(one) for name, one in side["numbers"].items()}
+        before = self._given()
+        for side, columns in found.items():
+            columns["numbers"] = {name: self._again(f"{side}/{name}", one, before)
+                                  for name, one in columns["numbers"].items()}
+        if self.given is not None and before:
+            with atomic(self.given, "w") as file:
+                json.dump(before, file)
+        for columns in found.values():
+            columns["numbers"] = {name: self._coarse(one)
+                                  for name, one in columns["numbers"].items()}
         return found
 
     def _coarse(self, one: list[float]) -> list[float]:
@@ -134,19 +140,19 @@ class SiteTable:
         count = float(coarse(int(one[0]), self.grain))
         return [count, *(value * count / max(one[0], 1.0) for value in one[1:])]
 
-    def _give(self, counts: dict[str, int]) -> None:
-        """Keep how many values each column's sums are of, before these are sent."""
-        if self.grain == 1 or self.given is None:
-            return
-        before = json.loads(self.given.read_text("utf-8")) if self.given.exists() else {}
-        if any(0 < abs(count - old) < self.grain for column, count in counts.items()
-               for old in before.get(column, ())):
-            raise Refusal("sums")
-        more = {column: sorted({count, *before.get(column, ())})
-                for column, count in counts.items()}
-        self.given.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(self.given, "w") as file:
-            json.dump({**before, **more}, file)
+    def _given(self) -> dict[str, list[list[float]]]:
+        """Return by column the counts and sums that were given so far."""
+        there = self.grain > 1 and self.given is not None and self.given.exists()
+        return json.loads(self.given.read_text("utf-8")) if there else {}  # type: ignore[union-attr]
+
+    def _again(self, column: str, one: list[float], before: dict[str, list[list[float]]]
+               ) -> list[float]:
+        """Return a column's count and sums as they were given before; enter new ones."""
+        if self.grain == 1 or one[0] < self.grain:
+            return one
+        near = [old for old in before.get(column, ()) if abs(old[0] - one[0]) < self.grain]
+        before[column] = [*before.get(column, ()), *([] if near else [one])]
+        return near[0] if near else one
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return users' keys uint64 [n] and first times here float64 [n], for travelled users."""
