@@ -156,8 +156,9 @@ def tables(folder: Path) -> None:
     site = SiteTable(read(range(40)).open, grain=10, given=folder / "sums.json")
     first = site.tables(20.5)
     again = site.tables(21.5)
-    tell("own 9", "sums of columns up to one time and up to the next, for one row's value", "a site",
-         "the same sums again" if again == first else "OTHERS", again == first, "its sums.json")
+    tell("own 9", "sums of columns up to one time and up to the next, for one row's value",
+         "a site", "the same sums again" if again == first else "OTHERS", again == first,
+         "its sums.json")
 
 
 def poisoned() -> None:

@@ -99,7 +99,8 @@ def protect(means: Tensor, counts: Tensor, *, min_count: int, clip: float, noise
     its nodes becomes zero (twice that when it becomes another node). So ``noise`` is the
     multiplier of the Gaussian mechanism for one class sent once; every further time adds up. The
     counts, and which classes are withheld, are not hidden. Gradients of a mean protect nothing
-    (:func:`fedvine.methods._power.equations.reconstruct`): encode what this function returns.
+    (:func:`fedvine.methods._power.equations.reconstruct`): encode what this function returns. The
+    ledger is not charged: models of the same nodes leave without noise, and nothing is bounded.
 
     Args:
         means: float [P, F], one row a class.
@@ -107,7 +108,7 @@ def protect(means: Tensor, counts: Tensor, *, min_count: int, clip: float, noise
         min_count: nodes that a class needs.
         clip: the bound on a node's L2 norm, above 0; infinite without noise only.
         noise: the noise multiplier, at least 0.
-        client: whose noise it is, and whose ledger is charged.
+        client: whose noise it is.
 
     Returns:
         The means that may leave the client float [n, F], and their rows in ``means`` int64 [n].
@@ -126,6 +127,6 @@ def protect(means: Tensor, counts: Tensor, *, min_count: int, clip: float, noise
                            f"class_means(..., clip={clip}), which shortens every node.")
     if noise and len(rows):     # on the sums, in which a node weighs the same in every class
         count = counts[rows].double()[:, None]
-        sums = noised(client, (kept.double() * count).numpy(), noise * clip, clip)
+        sums = noised(client, (kept.double() * count).numpy(), noise * clip, clip, charged=False)
         kept = (torch.from_numpy(from_fixed(sums)) / count).to(kept)
     return kept, rows

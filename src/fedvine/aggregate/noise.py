@@ -48,8 +48,8 @@ def from_fixed(total: np.ndarray) -> np.ndarray:
 
 
 def noised(client: Client, values: np.ndarray, deviation: float, bound: float | None, *,
-           clients: int = 1, purpose: str = "noise", participants: Iterable[str] = ()
-           ) -> np.ndarray:
+           clients: int = 1, purpose: str = "noise", participants: Iterable[str] = (),
+           charged: bool = True) -> np.ndarray:
     """Return values in fixed point with a client's part of the noise, and charge its ledger.
 
     Args:
@@ -61,6 +61,8 @@ def noised(client: Client, values: np.ndarray, deviation: float, bound: float | 
         clients: the fewest whose noise is in the sum.
         purpose: what is released, of what is released in one call.
         participants: the clients that the upload is masked for.
+        charged: whether the ledger is; not where more leaves in the run that has no noise, so that
+            its epsilon would bound nothing.
 
     Returns:
         uint64 in the shape of ``values``. A release that is repeated has the same bytes.
@@ -72,7 +74,7 @@ def noised(client: Client, values: np.ndarray, deviation: float, bound: float | 
     from fedvine.aggregate.discrete_gaussian import discrete_gaussian  # it compiles
     exact = to_fixed(values)
     sigma = steps(deviation, bound, exact.size, clients)
-    rho = None if bound is None else cost(bound, sigma, exact.size, clients)
+    rho = None if bound is None or not charged else cost(bound, sigma, exact.size, clients)
     digest = hashlib.blake2b(exact.tobytes(), digest_size=16,
                              person=hashlib.blake2b(repr((exact.shape, sigma, rho)).encode(),
                                                     digest_size=16).digest()).digest()

@@ -148,7 +148,8 @@ class PowerPlus(choice.Choosing):
             if self.clip is None:
                 raise FedvineError("noise is measured in clip; set method.clip too.")
             fixed[counts > 0] = noised(client, sums[counts > 0], self.noise * self.clip, self.clip,
-                                       participants=participants(client))
+                                       participants=participants(client),
+                                       charged=not self.rounds)     # else models leave, too
         return unsent(client, {"counts": to_fixed(counts), "sums": fixed})
 
     # -- rounds ------------------------------------------------------------------------------------
