@@ -213,7 +213,7 @@ def test_noise_cannot_be_drawn_again_from_the_seed_of_the_run():
         assert (one != other).mean() > 0.2
     assert ledger.summary()["releases"] == 0        # models leave, too: no epsilon bounds a run
     PowerPlus(noise=1.0, clip=1.0, rounds=0).classes(client)
-    assert ledger.summary()["releases"] == 1
+    assert client.ledger.summary()["releases"] == 1
 
 
 @pytest.mark.slow
