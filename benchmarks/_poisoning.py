@@ -2,7 +2,8 @@
 
 Of 5 clients one, of 7 two, send false updates in every round; scores are means over the others.
 FedLink on the first 10,000 flights, POWER on Cora in two tasks of three classes, one seed each.
-Sums of ``fedlink_plus``, on all flights, have no rule: a client falls back on its own weights.
+Sums of ``fedlink_plus``, on all flights, and of ``power_plus`` have no rule: a client falls back on
+its own weights.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from fedvine.engines.local import LocalClients
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.power import Power
+from fedvine.methods.power_plus import PowerPlus
 from fedvine.tasks.task_plan import by_task
 
 RULES = ("mean", "clip", "median", "trimmed", "krum")
 ATTACKS = ("nothing", "scale by -1000", "flip signs", "send noise", "flip labels")
+OF_SUMS = "derive", "classes", "products", "judge"
 Change = Callable[[torch.Tensor, int], torch.Tensor]
 CHANGES: dict[str, Change] = {
     "scale by -1000": lambda x, at: -1000.0 * x,
@@ -50,12 +53,12 @@ def attacked(false: tuple[str, ...], attack: str) -> type[LocalClients]:
 
         def _deliver(self, name: str, envelope: Any) -> Any:
             reply = super()._deliver(name, envelope)
-            if name in false and attack in SUMS and envelope.function == "derive":
+            if name in false and attack in SUMS and envelope.function in OF_SUMS:
                 found = torch.from_numpy(from_fixed(unpack(reply)))
                 found = SUMS[attack](found, envelope.place[0] * 1000 + envelope.place[1])
                 return pack(to_fixed(found.clamp(-2.0 ** 30, 2.0 ** 30).numpy()))
             if (name not in false or attack not in CHANGES or reply is None
-                    or envelope.function not in ("train", "execute")):
+                    or envelope.function not in ("train", "execute", "learn")):
                 return reply
             sent, place = unpack(reply), envelope.place[0] * 1000 + envelope.place[1]
             if "size" in sent:      # a model, and not its change
@@ -117,24 +120,28 @@ def score(kind: str, clients: int, false: int, attack: str, rule: str) -> float:
     return float(np.mean(found))
 
 
-def forecasts(clients: int, false: int, attack: str) -> str:
-    """Return honest clients' mean test AUC: each alone, of all without and with its fall-back."""
-    stream = fv.load("flights")
-    split = stream.split(by="hash", k=clients)
-    plan = stream.by_time("30d")
+def fallen_back(kind: str, clients: int, false: int, attack: str) -> str:
+    """Return honest clients' scores: each alone, of all without and with its fall-back."""
+    split: Any
+    if kind == "fedlink_plus":
+        stream = fv.load("flights")
+        split, plan, key = stream.split(by="hash", k=clients), stream.by_time("30d"), "auc"
+        made: Any = functools.partial(FedLinkPlus, share="none")
+    else:
+        split, plan, _ = graphs(clients, 0, attack)
+        key, made = "am", PowerPlus
     names = tuple(sorted(split.parts)[:false])
     honest = [n for n in split.parts if n not in names]
 
-    def auc(method: FedLinkPlus, parts: Any, engine: Any = LocalClients) -> float:
-        made = fv.run(method, parts, plan, seed=0, engine=engine).finish()
-        by_client = made.scores["test"]["client"]
-        return float(np.mean([by_client[n]["auc"] for n in honest if n in by_client]))
+    def score(method: Any, parts: Any, engine: Any = LocalClients) -> float:
+        found = fv.run(method, parts, plan, seed=0, engine=engine).finish()
+        by_client = found.scores["test"]["client"]
+        return float(np.mean([by_client[n][key] for n in honest if n in by_client]))
 
-    alone = np.mean([auc(FedLinkPlus(), replace(split, parts={n: split.parts[n]}))
-                     for n in honest])
-    both = [auc(FedLinkPlus(fallback=back, share="none"), split, attacked(names, attack))
-            for back in (False, True)]
-    return " | ".join(f"{value:.3f}" for value in (alone, *both))
+    alone = np.mean([score(made(), replace(split, parts={n: split.parts[n]})) for n in honest])
+    both = [score(made(fallback=back), split, attacked(names, attack)) for back in (False, True)]
+    digits = 3 if key == "auc" else 1
+    return " | ".join(f"{value:.{digits}f}" for value in (alone, *both))
 
 
 def main() -> None:
@@ -154,14 +161,17 @@ def main() -> None:
                 lines.append(f"| {attack} | {false} of {clients} | {' | '.join(row)} |")
                 print(lines[-1], flush=True)
         lines.append("")
-    lines += ["**fedlink_plus on flights: AUC of the clients that do not attack**", "",
-              "| attack | attackers | each alone | without fall-back | with it |",
-              "|---|---|---:|---:|---:|"]
-    for clients, false in ((5, 1), (7, 2)):
-        for attack in ("nothing", *SUMS):
-            lines.append(f"| {attack} | {false} of {clients} | "
-                         f"{forecasts(clients, false, attack)} |")
-            print(lines[-1], flush=True)
+    for kind, title in (("fedlink_plus", "fedlink_plus on flights: AUC"),
+                        ("power_plus", "power_plus on Cora: AM")):
+        lines += [f"**{title} of the clients that do not attack**", "",
+                  "| attack | attackers | each alone | without fall-back | with it |",
+                  "|---|---|---:|---:|---:|"]
+        for clients, false in ((5, 1), (7, 2)):
+            for attack in ("nothing", *SUMS):
+                lines.append(f"| {attack} | {false} of {clients} | "
+                             f"{fallen_back(kind, clients, false, attack)} |")
+                print(lines[-1], flush=True)
+        lines.append("")
     if given.out:
         given.out.write_text("\n".join(lines), "utf-8")
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
-from fedvine.methods._fedlink_plus.newton import Newton, Own, derivatives
+from fedvine.methods._fedlink_plus.newton import Newton, Own, above, derivatives
 
 EDGES, NEGATIVES, RIDGE = 120, 4, 1.0
 
@@ -120,11 +120,12 @@ def test_a_client_falls_back_on_its_own_weights_where_those_of_all_are_worse():
         own.learn(samples, [each] * len(samples), NEGATIVES)
     assert own.former.any() and (own.former != own.w).any()
     best = found([first, second], [each, each]).w
-    data: tuple = [first, second], [each, each[::-1]]
+    edges = np.zeros((len(first), WIDTH), np.float32)
+    data: tuple = [first, second], [each, each[::-1]], edges
     for wrong in (-best, np.zeros(WIDTH), 1e9 * np.sign(-best)):
         w, alone = own.better(wrong, *data)
         assert alone and (w == own.w).all()
-    for given in (data, ([], [])):
+    for given in (data, ([], [], edges[:0])):
         w, alone = own.better(best, *given)
         assert w is best and not alone
 
@@ -133,4 +134,23 @@ def test_without_edges_of_its_own_a_client_takes_what_it_is_given():
     own, w = Own(RIDGE, (), WIDTH), -np.ones(WIDTH)
     empty = np.empty((0, NEGATIVES, WIDTH), np.float32)
     own.learn([empty], [np.empty(0, np.float32)], NEGATIVES)
-    assert own.better(w, [empty], [np.empty(0, np.float32)])[0] is w
+    assert own.better(w, [empty], [np.empty(0, np.float32)], empty[:, 0])[0] is w
+
+
+def test_weights_that_only_shift_users_against_each_other_are_seen():
+    """Each edge is above its own negatives, and below those of other users."""
+    rng = np.random.default_rng(3)
+    edges = np.zeros((200, WIDTH), np.float32)
+    edges[:, 0] = rng.normal(size=200)      # the same for all items of a user
+    samples = np.zeros((200, NEGATIVES, WIDTH), np.float32)
+    samples[:, :, 1] = -1.0
+    own, each = Own(RIDGE, (), WIDTH), np.ones(200)
+    own.learn([samples], [each], NEGATIVES)
+    for by, alone in ((0.0, False), (100.0, True)):
+        w = np.zeros(WIDTH)
+        w[:2] = by, 1.0
+        assert own.better(w, [samples], [each], edges)[1] == alone
+    score, ahead = edges @ w, samples @ w
+    slow = [np.mean([(s > o) + (s == o) / 2 for o in (score[:, None] + ahead).ravel()])
+            for s in score]
+    np.testing.assert_allclose(above(samples, edges, w), [np.ones(200), slow])

@@ -45,6 +45,7 @@ NONE = {"aggregate.threshold": "says how many clients must stay, and here all do
         "scope='changed'": "in the small graph every row changes in every stage",
         "ergnn_dyn.epsilon": "the small data have the same nodes whatever it is; ergnn's acts",
         "replay.alpha": "the small data have the same nodes whatever it is; power's acts",
+        "power_plus.fallback": "no client lies here; in the method's own tests one does",
         **{f"topology='{name}'": "two clients have one topology" for name in ("random", "full")},
         **{f"{name}.buffers": "clients train on all edges; tables of papers set it for all rows"
            for name in ("stfl", "local", "feddgl", "feddy", "fed4dgnn")}}

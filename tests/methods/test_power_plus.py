@@ -12,6 +12,7 @@ from toys import listening
 from fedvine import testing
 from fedvine.aggregate.class_means import class_sums
 from fedvine.core.errors import FedvineError
+from fedvine.core.message import pack, unpack
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
@@ -447,3 +448,43 @@ def test_a_new_class_gets_the_least_score_until_it_was_learned():
     after = method.predict(client, {"closed": method.told(server)}, queries)
     torch.testing.assert_close(after[:, :4], before)
     assert (after[:, 4] < before.min() - 100).all()
+
+
+# -- a client that sends false sums ----------------------------------------------------------------
+class Lying(LocalClients):
+    """Clients of which the first sends its sums, models and counts times -1000."""
+
+    def _deliver(self, name: str, envelope: Any) -> Any:
+        reply = super()._deliver(name, envelope)
+        if name != min(self.workers) or envelope.query is not None:
+            return reply
+        sent = unpack(reply)
+        if isinstance(sent, np.ndarray):
+            return pack((-1000 * sent.view(np.int64)).view(np.uint64))
+        if isinstance(sent, dict) and "model" in sent:
+            return pack({**sent, "model": {n: -1000 * w for n, w in sent["model"].items()}})
+        return reply
+
+
+def test_a_client_answers_by_its_own_nodes_where_the_sums_of_all_are_false():
+    split, plan = case(blobs(600))
+    found = {(engine, back): run(PowerPlus(rounds=1, width=40, fallback=back), split, plan,
+                                 engine=engine).finish()
+             for engine in (LocalClients, Lying) for back in (False, True)}
+    assert found[LocalClients, True].scores == found[LocalClients, False].scores
+    honest = sorted(split.parts)[1:]
+
+    def am(made: Any) -> float:
+        return float(np.mean([made.scores["test"]["client"][n]["am"] for n in honest]))
+
+    alone = np.mean([am_of_one(split, plan, name) for name in honest])
+    assert am(found[Lying, False]) < alone - 20
+    assert am(found[Lying, True]) > alone - 5
+    said = found[Lying, True].summary["report"]
+    assert set(said["alone"]) >= set(honest) and honest[0] in said["said"]["alone"]
+
+
+def am_of_one(split: Any, plan: Any, name: str) -> float:
+    """Return the score of a client without others."""
+    made = run(PowerPlus(rounds=1, width=40), replace(split, parts={name: split.parts[name]}), plan)
+    return made.finish().scores["test"]["client"][name]["am"]

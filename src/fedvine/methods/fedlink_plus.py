@@ -127,6 +127,7 @@ class FedLinkPlus(Method):
         client.samples, client.weights, client.measured = [], [], np.zeros(0)
         client.ranked = 0       # edges in the measures
         client.met = samples.nobody(self.buckets) if self.share == "sums" else {}
+        client.newest = np.empty((0, edge_columns.width(client.world)), np.float32)
         client.own = Own(self.ridge, self.without, edge_columns.width(client.world))
 
     @model_validator(mode="before")
@@ -225,19 +226,23 @@ class FedLinkPlus(Method):
         """
         stage, counts = client.stage, client.counts
         joins = self.short(client) or (bool(client.samples) and self.aggregate.waited(client))
-        _, alone = client.own.better(variants[answered], client.samples, client.weights)
+        _, alone = client.own.better(variants[answered], client.samples, client.weights,
+                                    client.newest)
         sample = samples.take_in(
             client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
             ranked=samples.RANKED if self.checks else 0)
         if self.aggregate.given(client) == "out":
-            sample = sample._replace(edges=sample.edges[:0], weights=sample.weights[:0])
+            sample = sample._replace(edges=sample.edges[:0], weights=sample.weights[:0],
+                                     own=sample.own[:0])
         client.weights = [self.fade * w for w in client.weights]
         if joins:       # what came before is in no sum: it waits
             client.samples[-1] = np.concatenate([client.samples[-1], sample.edges])
             client.weights[-1] = np.concatenate([client.weights[-1], sample.weights])
+            client.newest = np.concatenate([client.newest, sample.own])
         else:
             client.samples = [*client.samples, sample.edges][-self.stages:]
             client.weights = [*client.weights, sample.weights][-self.stages:]
+            client.newest = sample.own
         counts.trim(self.capacity)
         if edge_columns.there(client.world):
             client.edges.trim(self.capacity)
@@ -354,7 +359,7 @@ class FedLinkPlus(Method):
     def predict(self, client: Client, w: np.ndarray, lent: dict[str, np.ndarray] | None,
                 queries: EdgeQueries) -> np.ndarray:
         """Return scores float64 [Q]: weighted sums of the pairs' features."""
-        w, _ = client.own.better(w, client.samples, client.weights)
+        w, _ = client.own.better(w, client.samples, client.weights, client.newest)
         kept = client.cache.get("lent")
         if kept is None or kept[0] is not lent:
             client.cache["lent"] = kept = lent, travel.lent(client.counts, lent)

@@ -46,7 +46,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Array
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.state import unsent
-from fedvine.methods._power_plus import choice
+from fedvine.methods._power_plus import choice, own_sums
 from fedvine.methods._power_plus.propagation import means, smoothed
 from fedvine.nn.gat import Inputs, below
 from fedvine.tasks.class_incremental import NodeQueries
@@ -93,7 +93,8 @@ class PowerPlus(choice.Choosing):
     def start(self, world: World) -> Server:
         C, F = world.facts["classes"], world.facts["features"]
         return Server(model=super().start(world).model, sums=torch.zeros(C, F),
-                      counts=torch.zeros(C), closed=self.nothing(world) if self.width else {})
+                      counts=torch.zeros(C), alone={},
+                      closed=self.nothing(world) if self.width else {})
 
     def setup(self, client: Client) -> None:
         super().setup(client)
@@ -226,10 +227,12 @@ class PowerPlus(choice.Choosing):
             return self.by_rows(client, model["network"], queries)
         trial = choice.Trial(*closed["trial"])
         h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
-        found, alike = choice.opinions(h, means(graph), self.weight(client, closed["weight"]),
-                                       closed["rows"], trial.steps)
+        W, rows, alone = self.weight(client, closed["weight"]), closed["rows"], client.alone
+        if alone:
+            W, rows = own_sums.alone(self.own(client), range(self.folds), len(W), len(rows))
+        found, alike = choice.opinions(h, means(graph), W, rows, trial.steps)
         found = found + trial.rows * alike
-        if trial.net:
+        if trial.net and not alone:
             found = found + trial.net * self.network(client, model["network"], graph)       # (d)
         return torch.from_numpy(found[nodes])
 
@@ -253,7 +256,14 @@ class PowerPlus(choice.Choosing):
         held = server.closed
         chosen, T = self.trials()[held["chosen"]], max(held["tried"], 1)
         alone = self.trials().index(chosen._replace(net=0.0))
-        return {"chosen": chosen._asdict(), "right": float(held["right"][alone] / T)}
+        found = {"chosen": chosen._asdict(), "right": float(held["right"][alone] / T)}
+        if server.alone:
+            each = ", ".join(f"{name} ({count} times)" for name, count in sorted(
+                server.alone.items()))
+            found |= {"alone": server.alone, "said": {"alone": (
+                "Answered by sums of their own nodes, as those of all answered these worse: "
+                f"{each}.")}}
+        return found
 
 
 def known(means: torch.Tensor) -> torch.Tensor:

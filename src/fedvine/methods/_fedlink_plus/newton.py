@@ -34,6 +34,7 @@ FAR = 64            # times its unit a feature may be
 LEAST = 1e-6        # of the ridge: some features are 0 everywhere
 WORSE = 0.005       # share of negatives by which common weights must be worse than a client's own,
 ERRORS = 2.0        # and standard errors of this difference
+MOST = 10.0         # times the norm of a client's own weights that common ones have at most
 
 
 def length(width: int = WIDTH) -> int:
@@ -241,21 +242,26 @@ class Own:
         self.search.take(derivatives(samples, weights, self.search.trial), negatives)
         self.search.w = self.search.trial.copy()
 
-    def better(self, w: np.ndarray, samples: Sequence[np.ndarray], weights: Sequence[np.ndarray]
-               ) -> tuple[np.ndarray, bool]:
+    def better(self, w: np.ndarray, samples: Sequence[np.ndarray], weights: Sequence[np.ndarray],
+               edges: np.ndarray) -> tuple[np.ndarray, bool]:
         """Return the common weights ``w``, or the client's own where these are better, and which.
 
-        The own ones have not seen the edges that both are compared on, those of the newest stage,
-        which the common ones have; so common weights that are still worse are wrong.
+        They are compared on the edges of the newest stage, with features ``edges`` float32 [n, F],
+        by the negatives that each is above: its own, and those of all edges. The own weights have
+        not seen these edges, which the common ones have; so common weights that are still worse
+        are wrong.
         """
         own = self.former if self.former.any() else self.w
+        size, most = self.search.length(w), MOST * self.search.length(own)
+        if 0 < most < size:
+            w = w * (most / size)
         if own.any() and len(samples) and len(samples[-1]):
-            more = ranked(samples[-1], own) - ranked(samples[-1], w)
             each = weights[-1] / max(float(weights[-1].sum()), 1e-12)
-            mean = float((each * more).sum())
-            error = float((each ** 2 * (more - mean) ** 2).sum()) ** 0.5
-            if mean > WORSE + ERRORS * error:
-                return self.w, True
+            for more in above(samples[-1], edges, own) - above(samples[-1], edges, w):
+                mean = float((each * more).sum())
+                error = float((each ** 2 * (more - mean) ** 2).sum()) ** 0.5
+                if mean > WORSE + ERRORS * error:
+                    return self.w, True
         return w, False
 
     def state_dict(self) -> dict[str, object]:
@@ -268,15 +274,20 @@ class Own:
         self.former = state["former"]
 
 
-def ranked(samples: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the share of its negatives that each edge is above, float64 [n].
+def above(samples: np.ndarray, edges: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return the share of its own negatives that each edge is above, and of all edges', [2, n].
 
-    ``samples`` float32 [n, m, F] are features of a negative less those of its edge.
+    ``samples`` float32 [n, m, F] are features of a negative less those of its edge, which are
+    ``edges`` [n, F].
     """
     there = ~np.isnan(samples[:, :, 0])
     ahead = np.where(there[:, :, None], samples, 0).astype(float) @ w
     below = ((ahead < 0) + 0.5 * (ahead == 0)) * there
-    return below.sum(1) / np.maximum(there.sum(1), 1)
+    score = edges.astype(float) @ w
+    others = np.sort((score[:, None] + ahead)[there])
+    found = np.searchsorted(others, score) + np.searchsorted(others, score, "right")
+    return np.stack([below.sum(1) / np.maximum(there.sum(1), 1),
+                     found / max(2 * len(others), 1)])
 
 
 # -- with noise ------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ class Sample(NamedTuple):
     Features are those of a negative less those of the edge, NaN where there is no negative.
 
     - ``edges``: float32 [n, many, WIDTH], and their ``weights`` float32 [n]
+    - ``own``: features of the edges themselves, float32 [n, WIDTH]
     - ``fresh``: whether the pair is new, bool [n]
     - ``ranks``: of r of these edges beside :data:`AGAINST` items, float32 [r, AGAINST, WIDTH]
     - ``ranks_fresh``: whether their pair is new, bool [r]
@@ -54,6 +55,7 @@ class Sample(NamedTuple):
     """
 
     edges: np.ndarray
+    own: np.ndarray
     weights: np.ndarray
     fresh: np.ndarray
     ranks: np.ndarray
@@ -155,7 +157,8 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     counts.begin(t, not stage.bipartite)
     if not len(src):
         counts.begin(t + 1, counts.one_kind)
-        return Sample(np.empty((0, many, wide), np.float32), np.empty(0, np.float32),
+        return Sample(np.empty((0, many, wide), np.float32), np.empty((0, wide), np.float32),
+                      np.empty(0, np.float32),
                       np.empty(0, bool), np.empty((0, AGAINST, wide), np.float32),
                       np.empty(0, bool), np.empty((0, AGAINST), bool))
     since = counts.end
@@ -200,6 +203,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     beside = beside[chosen]
     seen = [(0, np.arange(len(place)))] if step is None else batches(came, came[place], step)
     found, fresh = np.full((len(place), many, wide), np.nan, np.float32), np.empty(len(place), bool)
+    selves = np.empty((len(place), wide), np.float32)
     ranks = np.full((len(chosen), AGAINST, wide), np.nan, np.float32)
     met, done = np.zeros((len(chosen), AGAINST), bool), 0
     empty = lent(counts, None)
@@ -209,7 +213,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         mine = np.flatnonzero(np.isin(chosen, at))
         here = np.searchsorted(at, chosen[mine])
         own = features(client, src[place[at]], dst[place[at]], when[place[at]], empty, near, also)
-        fresh[at] = own[:, AT.pair_met] == 0
+        selves[at], fresh[at] = own, own[:, AT.pair_met] == 0
         for into, items, rows in ((found, wrong, at), (ranks, beside, mine)):
             edge = np.arange(len(at)) if into is found else here
             there = items[rows] >= 0
@@ -225,7 +229,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
                 met[rows] = old
     count(client, stage[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
-    return Sample(found, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks,
+    return Sample(found, selves, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks,
                   fresh[chosen], met)
 
 

@@ -24,7 +24,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from fedvine.core.clients import Clients
-from fedvine.core.method import Client, Server, World, on_client
+from fedvine.core.expect import Flag
+from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.methods._power_plus import own_sums
@@ -128,8 +129,13 @@ def error(right: float, tried: int) -> float:
 class Choosing(ClosedForm):
     """Base of a method that chooses a trial after each task; ``server.closed`` has the counts.
 
-    A client has those of its own correction: ``right`` [1 + MUS] of ``tried`` nodes.
+    A client has those of its own correction: ``right`` [1 + MUS] of ``tried`` nodes, and whether
+    it answers ``alone``.
     """
+
+    fallback: bool = Field(default=True, description="a client whose nodes of the newest task are "
+                           "answered worse by the sums of all than by its own answers by its own; "
+                           "needs personal")
 
     def setup(self, client: Client) -> None:
         super().setup(client)
@@ -138,7 +144,8 @@ class Choosing(ClosedForm):
     def begin_counts(self, client: Client) -> None:
         """Set the counts of right answers to 0, and choose no correction."""
         client.right = np.zeros(1 + len(own_sums.MUS), np.int64)
-        client.tried, client.correction = 0, 0
+        client.tried, client.correction, client.alone = 0, 0, False
+        client.against = np.zeros(2)
 
     def trials(self) -> list[Trial]:
         """Return all trials; the first is used without a choice."""
@@ -179,8 +186,11 @@ class Choosing(ClosedForm):
         if self.corrects:
             chosen = every[held["chosen"]]
             kept, lam = without["own" if chosen.own else "near"], RIDGES.index(chosen.ridge)
-            clients.call(self.adapt, self.told(server),
-                         {"weight": [W[lam] for W in kept], "rows": without["rows"]}, expect=None)
+            found = clients.call(
+                self.adapt, self.told(server), {"weight": [W[lam] for W in kept],
+                                                "rows": without["rows"]}, expect=Flag())
+            for name in (name for name, alone in found.items() if alone):
+                server.alone = {**server.alone, name: server.alone.get(name, 0) + 1}
 
     def told(self, server: Server) -> dict[str, Any] | None:
         """Return what a client needs to answer by the closed form; None without one."""
@@ -203,6 +213,7 @@ class Choosing(ClosedForm):
             return np.zeros(2 * len(self.trials()) + 2, np.uint64)
         h, near = self.form(client.world).rows(graph, order, scale), means(graph)
         unseen, net = self.unseen(client), self.network(client, model, graph)
+        client.cache["net"] = client.place[0], net
         found = np.zeros((2, len(self.trials())), np.int64)
         for f in range(self.folds):
             nodes, kept = np.flatnonzero(fold == f), {}
@@ -219,25 +230,40 @@ class Choosing(ClosedForm):
         return np.array(counted, np.int64).view(np.uint64)
 
     @on_client
-    def adapt(self, client: Client, closed: dict[str, Any], without: dict[str, Any]) -> None:
-        """Choose mu of Eq. (e) by right answers to each fold without it; nothing is sent.
+    def adapt(self, client: Client, closed: dict[str, Any], without: dict[str, Any]) -> bool:
+        """Choose mu of Eq. (e) by right answers to each fold without it.
 
         ``closed`` is what the client answers by, ``without`` has the chosen trial's weights and
-        rows of each fold. Right answers of all tasks so far count.
+        rows of each fold. Right answers of all tasks so far count; whether the client answers
+        alone, which is returned, goes by those of the newest ones.
         """
         graph, fold, y, trial = (client.stage, self.fold(client), self.shared(client),
                                  Trial(*closed["trial"]))
         h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
         near, held = means(graph), self.own(client)
+        right = np.zeros_like(client.right)
+        answered = np.zeros((len(right), len(y)), bool)     # rightly: by each correction,
+        by_own = np.zeros(len(y), bool)                     # and without the others
+        t, net = client.cache.get("net", (-1, None))
         for f in range(self.folds):
             nodes, W = np.flatnonzero(fold == f), without["weight"][f]
             others = [g for g in range(self.folds) if g != f]
             for i, V in enumerate([W, *own_sums.corrected(W, held, others, own_sums.MUS)]):
                 found, alike = opinions(h, near, V, without["rows"][f], trial.steps)
                 scores = (found + trial.rows * alike)[nodes]
-                client.right[i] += int((scores.argmax(1) == y[nodes]).sum())
-        client.tried += int((fold >= 0).sum())
+                right[i] += int((scores.argmax(1) == y[nodes]).sum())
+                if trial.net and t == client.place[0]:
+                    scores = scores + trial.net * net[nodes]                                # (d)
+                answered[i, nodes] = scores.argmax(1) == y[nodes]
+            if self.fallback:
+                V, rows = own_sums.alone(held, others, len(W), near=len(without["rows"][f]))
+                found, alike = opinions(h, near, V, rows, trial.steps)
+                by_own[nodes] = (found + trial.rows * alike)[nodes].argmax(1) == y[nodes]
+        client.right, client.tried = client.right + right, client.tried + int((fold >= 0).sum())
         client.correction = own_sums.best(client.right, error(client.right.max(), client.tried))
+        client.against = own_sums.against(answered[client.correction], by_own, client.against)
+        client.alone = own_sums.worse(client.against)
+        return client.alone
 
     def weight(self, client: Client, W: np.ndarray) -> np.ndarray:
         """Return W_k of Eq. (e), or ``W`` [D', C] where the client has chosen no correction."""

@@ -9,6 +9,9 @@ client k alone, and the weights W of all clients, client k answers by
 the V with the least tr(V^T G_k V) - 2 tr(V^T M_k) + mu mean(diag G_k) ||V - W||^2: a regression on
 the client's nodes that stays near W, the nearer the larger mu. Each client chooses mu, or W itself,
 by its right answers to each fold without it. Its sums, mu and W_k do not leave it.
+
+Where W is worse than a regression on the client's nodes alone, W = 0 in Eq. (e), some other client
+has sent false sums, and the client answers without them (:func:`alone`).
 """
 
 from __future__ import annotations
@@ -19,8 +22,12 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from fedvine.methods._power_plus.products import balanced, whole
+from fedvine.methods._power_plus.propagation import unit
 
 MUS = (3.0, 0.3, 0.03, 0.003)
+ALONE = 0.3     # mu of a client that answers alone: the usual lambda
+WORSE = 2.0     # standard errors of a difference in right answers by which W must be worse
+RECENT = 0.5    # what an earlier task's answers count in this, from task to task
 Sums = dict[str, np.ndarray]
 
 
@@ -57,6 +64,31 @@ def corrected(W: np.ndarray, held: Sums, folds: Sequence[int], mus: Sequence[flo
     G, rest = G[:D, :D], means[:, :D].T - G[:D, :D] @ W                       # M_k - G_k W
     unit = max(float(np.diag(G).mean()), 1e-12)
     return [_near(W, G, rest, mu * unit) for mu in mus]
+
+
+def alone(held: Sums, folds: Sequence[int], columns: int, near: int
+          ) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights [columns, C] and mean rows [near, C] of the client's own nodes, float32."""
+    used = list(folds)
+    counts = held["counts"][used].sum(0, dtype=np.float64)
+    means = held["cross"][used].sum(0, dtype=np.float64) / np.maximum(counts, 1)[:, None]
+    nothing = np.zeros((columns, len(counts)), np.float32)
+    W = corrected(nothing, held, used, [ALONE])[0]
+    return W, unit(means[:, :near]).T.astype(np.float32)
+
+
+def against(answered: np.ndarray, by_own: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return how many nodes only the client alone answers rightly, and only all do, float64 [2].
+
+    ``answered`` and ``by_own`` bool [n] are the newest task's; those of ``before`` count less.
+    """
+    return RECENT * before + [(by_own & ~answered).sum(), (answered & ~by_own).sum()]
+
+
+def worse(against: np.ndarray) -> bool:
+    """Return whether the client alone is better by more than chance (McNemar's test)."""
+    lost, won = against.tolist()
+    return lost - won > WORSE * max(lost + won, 1.0) ** 0.5
 
 
 def _near(W: np.ndarray, G: np.ndarray, rest: np.ndarray, ridge: float) -> np.ndarray:
