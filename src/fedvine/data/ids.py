@@ -239,10 +239,11 @@ class Ids:
         """Return 64-bit keys (uint64) for the names: HMAC-SHA256 of their text, cut.
 
         Sites that share a ``secret`` give the same person the same key; without the secret nobody
-        can compute the name from the key.
+        can compute the name from the key. A secret with a ``key_of`` of its own makes them by it
+        (:mod:`fedvine.federation.pseudonyms`).
         """
-        digests = b"".join(hmac.digest(self.secret, self._bytes(int(n)), "sha256")[:8]
-                           for n in numbers)
+        made = getattr(self.secret, "key_of", lambda name: hmac.digest(self.secret, name, "sha256"))
+        digests = b"".join(made(self._bytes(int(n)))[:8] for n in numbers)
         return np.frombuffer(digests, np.dtype("<u8")).astype(np.uint64)
 
     def hashes(self) -> np.ndarray:

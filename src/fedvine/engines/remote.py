@@ -223,13 +223,15 @@ def first_seen_elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 def open_run(clients: RemoteClients, run: str, number: str, plan: PlanLike, travelled: bool,
-             classes: dict[str, Any] | None = None) -> None:
+             classes: dict[str, Any] | None = None,
+             evaluate: Callable[[RemoteClients], None] | None = None) -> None:
     """Open a run at every site; the method is a name and numbers, never code.
 
     ``number`` belongs to this run folder alone: two runs of one name and experiment share nothing.
     Facts about the data go along where the server has any. Where the plan grows, each site first
     takes in its rows of the stages that are new. ``classes`` are those of labelled graphs; the
-    sites took in their new rows when they were asked for these.
+    sites took in their new rows when they were asked for these. ``evaluate`` has names evaluated
+    before their keys are needed.
     Raises :class:`RoundAborted` if fewer sites answer than the quorum needs.
     """
     with_data, world = not clients.method.server_holds_graph, clients.whole
@@ -239,6 +241,8 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: PlanLike, trav
     if plan.living and with_data and classes is None:
         clients.all(None, {n: {"since": world.since.get(n, 0)} for n in clients.everyone},
                     do="grow", **same)
+    if evaluate is not None:
+        evaluate(clients)
     seen = (Array("uint64", ("users",)), Array("float64", ("users",), low=-LATEST, high=LATEST))
     arrivals = (first_seen_elsewhere(clients.all(seen, do="arrivals"))
                 if travelled and with_data and classes is None else {})
@@ -293,6 +297,8 @@ SENTENCES = {
             "account says which",
     "changed": "its table (or the shared key) has changed since this run began; put back the one "
                "it began with, or begin a new run with another --out",
+    "names": "not all of its names have been evaluated, or the hub's proof does not hold; its "
+             "account says which",
     "query": "raw answers to queries do not leave a site",
     "method": "the call is not one that the method takes; the site's account says why",
     "sum": "a step of a secure sum was refused there, as another one was meant or a client's keys "

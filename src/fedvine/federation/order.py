@@ -20,7 +20,7 @@ from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.data.spec import Data
 from fedvine.experiments.prepare import check_final
-from fedvine.federation.policy import Policy
+from fedvine.federation.policy import Naming, Policy
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task, of
 from fedvine.tasks.task_plan import TaskSettings
@@ -59,6 +59,12 @@ class Order(BaseModel):
     save_every: float = Field(default=60.0, ge=0, description="seconds between saves in a stage")
     travelled: bool = Field(default=True, description="score travelled users; the server learns "
                             "when each hashed user was first seen at which site")
+    names: Naming = Field(default="key", description="names travel as HMACs with the key that "
+                          "sites share (key), or of what the hub has evaluated of them, blinded, "
+                          "with a key of its own, so that neither alone can test a guess (oprf)")
+    names_first: int = Field(default=1_000_000, ge=1, description="with oprf, names that a site "
+                             "may ask for on its first day")
+    names_more: int = Field(default=100_000, ge=1, description="and on a later day")
     clients: list[str] = Field(default_factory=list, description="sites; empty: all that came")
     forecasts: int = Field(default=10, ge=0, description="items a user for which each site keeps "
                            "forecasts when the run ends; 0: none")
@@ -118,6 +124,9 @@ class Order(BaseModel):
             if min(self.tasks.features, self.tasks.edges) < 1:
                 raise FedvineError("A federation uses all that the sites have; leave out "
                                    "tasks.features and tasks.edges.")
+            if self.names == "oprf":
+                raise FedvineError("Names of nodes do not leave a site with a labelled graph; "
+                                   "leave out names.")
         elif isinstance(self.stages, int) and not made.server_holds_graph:
             raise FedvineError("Stages by number of edges need all data in one place; write a "
                                "duration, such as stages = \"30d\".")

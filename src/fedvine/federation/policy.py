@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -68,6 +68,9 @@ k = {most = 1000}
 ENOUGH = {"aggregate.secure": True, "aggregate.grain": {"least": 10}}
 
 
+Naming = Literal["key", "oprf"]     # see fedvine.federation.pseudonyms
+
+
 class Policy(BaseModel):
     """State what a site allows; all else is refused in one sentence at both ends."""
 
@@ -86,6 +89,8 @@ class Policy(BaseModel):
                                  "replicates": {"most": 1000}, "k": {"most": 1000}},
         description="keys of [protocol], where a task has them: as those of a method")
     stage: str = Field(default="1h", description="least duration of a stage of edges")
+    names: Naming | None = Field(default=None, description="how names travel in runs that may be "
+                                 "here: key or oprf; none: either")
     times: bool = Field(default=False, description="whether the server may learn when each hashed "
                         "user was first seen here")
     grain: int = Field(default=10, ge=1, description="counts leave as multiples of it, rounded up; "
@@ -141,12 +146,13 @@ class Policy(BaseModel):
                                    f'"{unknown[0]}"{near(unknown[0], there)}.')
 
     def check(self, method: Method, travelled: bool = False, stages: int = 1,
-              protocol: BaseModel | None = None, bounds: Sequence[float] = ()) -> None:
+              protocol: BaseModel | None = None, bounds: Sequence[float] = (),
+              names: Naming | None = None) -> None:
         """Raise :class:`Refusal` unless a run of ``method`` over ``stages`` is allowed.
 
         ``travelled``: the server wants times at which users were first seen. ``protocol`` is what
         is asked to score, ``bounds`` float [stages + 1] those of stages of edges, in seconds; the
-        last one may end earlier.
+        last one may end earlier. ``names``: how they would travel.
         """
         scored = {} if protocol is None else flat(protocol)
         for field, wanted in self.protocol.items():
@@ -174,6 +180,8 @@ class Policy(BaseModel):
             if not spent <= self.epsilon:
                 raise Refusal("policy-epsilon", f"{self.epsilon:g}",
                               f"{spent:.3g}" if math.isfinite(spent) else "without a bound")
+        if None not in (names, self.names) and names != self.names:
+            raise Refusal("policy-field", "names", _said(self.names), _said(names))
         if travelled and not self.times:
             raise Refusal("policy-times")
 

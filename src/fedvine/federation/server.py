@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ from fedvine.experiments.run_files import read_summary
 from fedvine.experiments.run_folder import RunFolder
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, names_of, planned, planned_tasks, world_of
+from fedvine.federation.pseudonyms import HubHalf, evaluate_names
 from fedvine.federation.signed import Deliver, Greet, Signer
 from fedvine.federation.site_saves import FILES, keep
 
@@ -72,7 +74,7 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         torch.set_num_threads(order.threads)
         again(hub, run).unlink(missing_ok=True)
         send = Signer(hub.parent / "server", run, deliver, greet)
-        made, state = open_order(order, run, here, send)
+        made, state = open_order(order, run, here, send, hub)
         while True:
             why = learn(made, order, hub, run) if made is not None else ""
             write_state(hub, run, "waiting" if order.live else "finished",
@@ -86,7 +88,7 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
                 raise RoundAborted(again(hub, run).read_text("utf-8"))
             if made is not None:
                 cast("RemoteClients", made.clients).close()
-            made, state = open_order(order, run, here, send)
+            made, state = open_order(order, run, here, send, hub)
     except (RoundAborted, Unreachable) as error:
         write_state(hub, run, "lost", str(error))
     except FedvineError as error:       # a run that lives is tried again
@@ -133,12 +135,13 @@ def _forecast_stages(out: Path) -> int:
     return int(json.loads(file.read_text("utf-8"))["stages"]) if file.exists() else 0
 
 
-def open_order(order: Order, run: str, here: list[str], send: Send
+def open_order(order: Order, run: str, here: list[str], send: Send, hub: Path | None = None
                ) -> tuple[Run | None, dict[str, Any]]:
     """Open the run on the sites behind ``send``; its plan is kept with the run.
 
-    Returns the run, None where all whole stages of a run that lives are learned; and the state of
-    waiting: for which time, and which sites have come how far.
+    ``hub`` is its folder, with its half of the key for names. Returns the run, None where all
+    whole stages of a run that lives are learned; and the state of waiting: for which time, and
+    which sites have come how far.
     """
     method = order.kind()
 
@@ -149,6 +152,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send
             raise Gone(f"{name} is not in this job")
         return send(name, block, seconds)
 
+    evaluate = None if order.names == "key" or hub is None else partial(
+        evaluate_names, half=HubHalf(hub, order.names_first, order.names_more), log=_LOG)
     out, patience = Path(order.out), max(order.deadline, OPENING)
     stream = order.data.open() if method.server_holds_graph and order.data else None
     declined = agreed(order, run, sorted(here), send, patience)
@@ -176,9 +181,9 @@ def open_order(order: Order, run: str, here: list[str], send: Send
         place = folder(ready)
         clients = RemoteClients(method, names, ready.world, order.protocol, reach,
                                 server_scorer=ready.scorer, quorum=order.quorum, deadline=patience)
-        open_run(clients, run, str(kept["number"]), plan, order.travelled, classes)
-        clients.deadline = order.deadline
         clients.declined = declined
+        open_run(clients, run, str(kept["number"]), plan, order.travelled, classes, evaluate)
+        clients.deadline = order.deadline
         return Run(ready, clients, place, save_every=order.save_every)
 
     def scored(ready: Prepared) -> RunFolder:

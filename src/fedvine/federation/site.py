@@ -42,7 +42,8 @@ from fedvine.data.stream import EventStream
 from fedvine.engines.remote import Refusal
 from fedvine.federation import site_saves
 from fedvine.federation.account import FOLDER, NOTHING, Account
-from fedvine.federation.policy import Policy, coarse_scores
+from fedvine.federation.policy import Naming, Policy, coarse_scores
+from fedvine.federation.pseudonyms import FILE, Pseudonyms, TwoHalves
 from fedvine.federation.site_file import LEDGER
 from fedvine.federation.site_table import Agreed, SiteGraph, SiteTable
 from fedvine.living.sites import SCALES, grown_at_a_site
@@ -61,7 +62,8 @@ _LOG = logging.getLogger(__name__)
 # Requests before a run is open here, and what leaves with the answer; then those of the run.
 BEFORE = {"agree": NOTHING, "facts": "counts and times", "known": "counts",
           "tables": "sums of columns", "arrivals": "keys and times of users",
-          "nodes": "classes and counts", "grow": NOTHING, "open": NOTHING}
+          "blind": "blinded names", "evaluated": NOTHING, "nodes": "classes and counts",
+          "grow": NOTHING, "open": NOTHING}
 DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
           "forecasts": "a count"}
 STEPS = ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")     # of a secure sum
@@ -98,7 +100,8 @@ class Site(SiteTable):
                  openly: bool = False, *, counter: Path | None = None, fresh: Fresh | None = None,
                  device: Device = "auto") -> None:
         super().__init__(open_part, sure, 1 if policy is None else policy.grain, folder / SUMS)
-        self.openly = openly
+        self.openly, self.pseudonyms = openly, Pseudonyms(folder / FILE)
+        self.naming: Naming = "key"
         self.device: Device = device
         self.name, self.folder, self.trusted = name, folder, trusted
         self.worker: ClientWorker | None = None
@@ -202,24 +205,51 @@ class Site(SiteTable):
         return out
 
     # -- before a run: what it would do here -------------------------------------------------------
-    def agree(self, run: str, method: dict[str, Any], protocol: dict[str, Any], travelled: bool
+    def agree(self, run: str, method: dict[str, Any], protocol: dict[str, Any], travelled: bool,
+              names: Naming = "key"
               ) -> None:
         """Agree to a run of ``method``; raises :class:`Refusal` where the policy does not allow it.
 
-        ``travelled``: the server will ask when each hashed user was first seen here.
+        ``travelled``: the server will ask when each hashed user was first seen here; ``names``: how
+        they will travel.
         """
         self.agreed = None
         constants, scored = settings(method, protocol)
         confirmed(constants, self.identity)
         if self.policy is not None:
-            self.policy.check(constants, travelled, protocol=scored)
-        self.agreed = run, travelled is True
+            self.policy.check(constants, travelled, protocol=scored, names=names)
+        self.agreed, self.naming = (run, travelled is True), names
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return users' keys and first times, if the run was agreed to with them."""
         if self.agreed is None or not self.agreed[1]:
             raise Refusal("terms")
         return super().arrivals()
+
+    # -- names that the hub evaluates -----------------------------------------------------------
+    def read(self) -> Any:
+        """Return the site's own table, whose names have keys as the run that was agreed to says."""
+        return self._keyed(super().read())
+
+    def _keyed(self, table: Any) -> Any:
+        for ids in (table.src_ids, table.dst_ids) if isinstance(table, EventStream) else ():
+            secret = bytes(ids.secret)
+            ids.secret = secret if self.naming == "key" else TwoHalves.of(secret, self.pseudonyms)
+        return table
+
+    def missing(self) -> list[bytes]:
+        """Return the names of the client's own data that the hub has not evaluated."""
+        part = self._keyed(self.stream)
+        return self.pseudonyms.missing([part.src_ids, part.dst_ids])
+
+    def blind(self) -> np.ndarray:
+        """Return names that are new here, blinded: uint8 [n, 32], a multiple of the grain."""
+        return self.pseudonyms.blind(self.missing(), self.grain)
+
+    def evaluated(self, evaluated: bytes, public: bytes) -> None:
+        """Take what the hub evaluated of the names that :meth:`blind` returned."""
+        if evaluated:
+            self.pseudonyms.take(evaluated, public)
 
     # -- a labelled graph, and rows of a run that grows --------------------------------------------
     def nodes(self, run: str, number: str, named: Any, plan: dict[str, Any] | None,
@@ -302,8 +332,11 @@ class Site(SiteTable):
         world = World(tuple(clients), seed, stages, said, since or {}, until or {}, bounds.living)
         part: Any = None
         if not constants.server_holds_graph:
-            part = self.stream if scored.data != "graph" else self.graph(run, number).part(
-                self.name, Agreed.of(classes), said, bounds.living)
+            if scored.data != "graph" and self.naming == "oprf" and self.missing():
+                raise Refusal("names", text="Not all names have been evaluated by the hub.")
+            part = (self._keyed(self.stream) if scored.data != "graph" else
+                    self.graph(run, number).part(self.name, Agreed.of(classes), said,
+                                                 bounds.living))
         if part is not None and elsewhere is not None:
             users = np.unique(part.src)     # with one kind of nodes some nodes are not a source
             if len(elsewhere) != len(users):

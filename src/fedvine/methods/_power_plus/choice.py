@@ -145,7 +145,7 @@ class Choosing(ClosedForm):
         """Set the counts of right answers to 0, and choose no correction."""
         client.right = np.zeros(1 + len(own_sums.MUS), np.int64)
         client.tried, client.correction, client.alone = 0, 0, False
-        client.against = np.zeros(2)
+        client.against = np.zeros((2, 3))
 
     def trials(self) -> list[Trial]:
         """Return all trials; the first is used without a choice."""
@@ -261,8 +261,9 @@ class Choosing(ClosedForm):
                 by_own[nodes] = (found + trial.rows * alike)[nodes].argmax(1) == y[nodes]
         client.right, client.tried = client.right + right, client.tried + int((fold >= 0).sum())
         client.correction = own_sums.best(client.right, error(client.right.max(), client.tried))
-        client.against = own_sums.against(answered[client.correction], by_own, client.against)
-        client.alone = own_sums.worse(client.against)
+        for i, of in enumerate((0, client.correction)):
+            client.against[i] = own_sums.against(answered[of], by_own, client.against[i])
+        client.alone = own_sums.worse(*client.against)
         return client.alone
 
     def weight(self, client: Client, W: np.ndarray) -> np.ndarray:

@@ -78,16 +78,25 @@ def alone(held: Sums, folds: Sequence[int], columns: int, near: int
 
 
 def against(answered: np.ndarray, by_own: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return how many nodes only the client alone answers rightly, and only all do, float64 [2].
+    """Return how many nodes only the client alone answers rightly, only all do, and both do.
 
-    ``answered`` and ``by_own`` bool [n] are the newest task's; those of ``before`` count less.
+    float64 [3]; ``answered`` and ``by_own`` bool [n] are the newest task's, and those of
+    ``before`` count less.
     """
-    return RECENT * before + [(by_own & ~answered).sum(), (answered & ~by_own).sum()]
+    return RECENT * before + [(by_own & ~answered).sum(), (answered & ~by_own).sum(),
+                              (answered & by_own).sum()]
 
 
-def worse(against: np.ndarray) -> bool:
-    """Return whether the client alone is better by more than chance (McNemar's test)."""
-    lost, won = against.tolist()
+def worse(by_all: np.ndarray, by_corrected: np.ndarray) -> bool:
+    """Return whether the client is better off alone, by counts of :func:`against`.
+
+    Its answers are worse by more than chance (McNemar's test), or W itself answers fewer than half
+    of the nodes that the client alone does, from which no correction comes back on other nodes.
+    """
+    lost, won, both = by_all.tolist()
+    if won + both < (lost + both) / 2 and lost - won > WORSE * max(lost + won, 1.0) ** 0.5:
+        return True
+    lost, won, _ = by_corrected.tolist()
     return lost - won > WORSE * max(lost + won, 1.0) ** 0.5
 
 
