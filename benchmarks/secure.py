@@ -1,10 +1,13 @@
-"""A secure sum beside a plain one: seconds, bytes, and exactness when clients vanish."""
+"""A secure sum beside a plain one: seconds, bytes, and exactness when clients vanish; and names."""
 
 from __future__ import annotations
 
 import functools
+import hmac
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from fedvine.aggregate.identities import RosterMember, der, fingerprint
 from fedvine.aggregate.noise import to_fixed
 from fedvine.core.message import pack
 from fedvine.core.rng import rng
+from fedvine.federation.pseudonyms import HubHalf, Pseudonyms
 
 
 @functools.cache
@@ -64,6 +68,7 @@ def measure() -> Iterator[dict[str, Any]]:
     """Rows for ``scripts/bench secure``: CPU seconds of one client and of the server for one sum
     of doubles, beside the plain sum of the same vectors; the floor is what ChaCha20 needs for
     the masks. Raises AssertionError if a sum is not exact."""
+    yield from names()
     for count in (4, 10):
         for length in (100_000, 1_000_000):
             floor = stream_seconds(length)
@@ -77,6 +82,29 @@ def measure() -> Iterator[dict[str, Any]]:
                        "ratio": r["client"] / r["plain"], "floor": masks * floor}
                 yield {"name": f"server: {size}", "ours": r["server"], "other": r["plain"],
                        "ratio": r["server"] / r["plain"], "floor": count * floor}
+
+
+def names(count: int = 10_000) -> Iterator[dict[str, Any]]:
+    """Rows on names by a key in two halves: CPU seconds of a site and of the hub for ``count``
+    names, beside HMACs of them with one key."""
+    listed = [f"person {i}".encode() for i in range(count)]
+    with tempfile.TemporaryDirectory() as folder:
+        half, site = HubHalf(Path(folder), count, 0), Pseudonyms(Path(folder) / "names.npz")
+        times = [time.process_time()]
+        blinded = site.blind(listed, 1)
+        times.append(time.process_time())
+        evaluated = half.evaluate("site", blinded)
+        times.append(time.process_time())
+        site.take(evaluated, half.public)
+        times.append(time.process_time())
+        for name in listed:
+            hmac.digest(bytes(32), name, "sha256")
+        times.append(time.process_time())
+    blind, hub, take, plain = np.diff(times)
+    each = (blinded.nbytes + len(evaluated)) / count
+    for what, ours in (("site", blind + take), ("hub", hub)):
+        yield {"name": f"{what}: {count:,} names in two halves, {each:.0f} bytes a name",
+               "ours": ours, "other": plain, "ratio": ours / plain, "floor": None}
 
 
 def stream_seconds(length: int) -> float:

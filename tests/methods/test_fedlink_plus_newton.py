@@ -124,7 +124,7 @@ def test_a_client_falls_back_on_its_own_weights_where_those_of_all_are_worse():
     data: tuple = [first, second], [each, each[::-1]], edges
     for wrong in (-best, np.zeros(WIDTH), 1e9 * np.sign(-best)):
         w, alone = own.better(wrong, *data)
-        assert alone and (w == own.w).all()
+        assert alone and (w == own.former).all()     # which these edges have judged
     for given in (data, ([], [], edges[:0])):
         w, alone = own.better(best, *given)
         assert w is best and not alone
@@ -145,7 +145,8 @@ def test_weights_that_only_shift_users_against_each_other_are_seen():
     samples = np.zeros((200, NEGATIVES, WIDTH), np.float32)
     samples[:, :, 1] = -1.0
     own, each = Own(RIDGE, (), WIDTH), np.ones(200)
-    own.learn([samples], [each], NEGATIVES)
+    for _ in range(2):
+        own.learn([samples], [each], NEGATIVES)
     for by, alone in ((0.0, False), (100.0, True)):
         w = np.zeros(WIDTH)
         w[:2] = by, 1.0

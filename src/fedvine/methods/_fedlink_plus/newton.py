@@ -33,7 +33,7 @@ MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
 FAR = 64            # times its unit a feature may be
 LEAST = 1e-6        # of the ridge: some features are 0 everywhere
 WORSE = 0.005       # share of negatives by which common weights must be worse than a client's own,
-ERRORS = 2.0        # and standard errors of this difference
+ERRORS = np.array([2.0, 10.0])      # and standard errors: of an edge's own negatives, of all
 MOST = 10.0         # times the norm of a client's own weights that common ones have at most
 
 
@@ -247,21 +247,22 @@ class Own:
         """Return the common weights ``w``, or the client's own where these are better, and which.
 
         They are compared on the edges of the newest stage, with features ``edges`` float32 [n, F],
-        by the negatives that each is above: its own, and those of all edges. The own weights have
-        not seen these edges, which the common ones have; so common weights that are still worse
-        are wrong.
+        by the negatives that each is above: its own, and those of all edges, where honest weights
+        of all differ more from a client's own. The own weights are those of before the stage, and
+        have not seen these edges, which the common ones have; so common weights that are still
+        worse are wrong.
         """
-        own = self.former if self.former.any() else self.w
+        own = self.former
         size, most = self.search.length(w), MOST * self.search.length(own)
         if 0 < most < size:
             w = w * (most / size)
         if own.any() and len(samples) and len(samples[-1]):
             each = weights[-1] / max(float(weights[-1].sum()), 1e-12)
-            for more in above(samples[-1], edges, own) - above(samples[-1], edges, w):
-                mean = float((each * more).sum())
-                error = float((each ** 2 * (more - mean) ** 2).sum()) ** 0.5
-                if mean > WORSE + ERRORS * error:
-                    return self.w, True
+            more = above(samples[-1], edges, own) - above(samples[-1], edges, w)
+            mean = (each * more).sum(1)
+            error = np.sqrt((each ** 2 * (more - mean[:, None]) ** 2).sum(1))
+            if (mean > WORSE + ERRORS * error).any() and mean.sum() > 0:
+                return own, True
         return w, False
 
     def state_dict(self) -> dict[str, object]:
