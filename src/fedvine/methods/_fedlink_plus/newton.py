@@ -33,7 +33,7 @@ MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
 FAR = 64            # times its unit a feature may be
 LEAST = 1e-6        # of the ridge: some features are 0 everywhere
 WORSE = 0.005       # share of negatives by which common weights must be worse than a client's own,
-ERRORS = np.array([2.0, 10.0])      # and standard errors: of an edge's own negatives, of all
+ERRORS = np.array([2.0, 5.0])       # and standard errors: of an edge's own negatives, of all
 MOST = 10.0         # times the norm of a client's own weights that common ones have at most
 
 
