@@ -243,7 +243,8 @@ class Sum(Aggregate):
             raise FedvineError(f"The server began a sum of other rows than {name} is of; refused.")
         client.sums["sealed"], client.sums["function"] = sealed, name
         if once is not None:        # what was in no sum is sent again
-            client.once = name, [0, 0] if self.was_left_out(client, function) else []
+            lost = [0, 0] if self.was_left_out(client, function) else []
+            client.once = name, lost if self.remembers(client) else None
 
     def leaving(self, client: Client, kind: Kind, reply: Any) -> Any:
         """Return a vector uint64 in fixed point, masked where the call was for masks."""

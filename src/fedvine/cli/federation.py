@@ -225,6 +225,31 @@ def serve(
     print(f"Kept in {target}")
 
 
+@private()
+def match(
+    folder: Annotated[Path, typer.Option("--kit", help="The folder with server and admin.")],
+    clients: Annotated[int, typer.Option(min=2, help="How many sites to wait for.")],
+    out: Annotated[Path, typer.Option(help="The folder for what was found.")] = Path("runs/match"),
+    patience: Annotated[float, typer.Option(
+        min=1.0, help="Seconds to wait for sites that are away.")] = 3600.0,
+) -> None:
+    """Count the users that sites have in common, as multiples of their grain, and nothing else."""
+    from fedvine.federation.match import FILE
+    from fedvine.federation.order import Order
+    from fedvine.federation.supervisor import Supervisor
+    stopped_as_by_ctrl_c()
+    with Supervisor(folder, print, patience=patience) as supervisor:
+        supervisor.go(Order(out=str(out), method={"name": "local"}, travelled=False, match=True,
+                            quorum=0.01), clients)
+    found = json.loads((out / FILE).read_text("utf-8"))
+    for first, second, count in found["common"]:
+        print(f"{first} and {second}: {count:,} users in common")
+    for pair, why in found["lacking"].items():
+        print(f"{pair}: not counted, as {why}", file=sys.stderr)
+    print(f"Each is a multiple of 10 or of the first site's grain, rounded down. Kept in "
+          f"{out / FILE}.")
+
+
 def status(folder: Annotated[Path, typer.Argument(help="The folder with server and admin.")]
            ) -> None:
     """Print the state of a federation's runs."""

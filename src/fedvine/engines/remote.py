@@ -299,6 +299,8 @@ SENTENCES = {
                "it began with, or begin a new run with another --out",
     "names": "not all of its names have been evaluated, or the hub's proof does not hold; its "
              "account says which",
+    "match": "it has counted users in common with that site today, or with as many sites as it "
+             "does in a day",
     "query": "raw answers to queries do not leave a site",
     "method": "the call is not one that the method takes; the site's account says why",
     "sum": "a step of a secure sum was refused there, as another one was meant or a client's keys "

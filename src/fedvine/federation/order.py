@@ -65,6 +65,8 @@ class Order(BaseModel):
     names_first: int = Field(default=1_000_000, ge=1, description="with oprf, names that a site "
                              "may ask for on its first day")
     names_more: int = Field(default=100_000, ge=1, description="and on a later day")
+    match: bool = Field(default=False, description="count the users that each pair of sites has in "
+                        "common, and learn nothing (fedvine match)")
     clients: list[str] = Field(default_factory=list, description="sites; empty: all that came")
     forecasts: int = Field(default=10, ge=0, description="items a user for which each site keeps "
                            "forecasts when the run ends; 0: none")

@@ -33,7 +33,8 @@ def agreed(order: Order, run: str, here: list[str], send: Send, patience: float)
     method = order.kind()
     terms = {"run": run, "protocol": order.protocol.model_dump(mode="json"),
              "method": {"name": method.name, **method.model_dump(mode="json")},
-             "names": order.names, "travelled": (order.travelled and not method.server_holds_graph
+             "names": order.names, "match": order.match,
+             "travelled": (order.travelled and not method.server_holds_graph
                            and order.protocol.data != "graph")}
 
     def one(name: str) -> None:

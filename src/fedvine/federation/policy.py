@@ -92,6 +92,8 @@ class Policy(BaseModel):
     stage: str = Field(default="1h", description="least duration of a stage of edges")
     names: Naming | None = Field(default=None, description="how names travel in runs that may be "
                                  "here: key or oprf; none: either")
+    match: bool = Field(default=False, description="whether users that this site has in common "
+                        "with another one may be counted, as a multiple of the grain")
     times: bool = Field(default=False, description="whether the server may learn when each hashed "
                         "user was first seen here")
     grain: int = Field(default=10, ge=1, description="counts leave as multiples of it, rounded up; "

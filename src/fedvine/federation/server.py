@@ -30,6 +30,7 @@ from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.experiments.run_folder import RunFolder
+from fedvine.federation.match import matched, write
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, names_of, planned, planned_tasks, world_of
 from fedvine.federation.pseudonyms import HubHalf, evaluate_names
@@ -74,6 +75,12 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         torch.set_num_threads(order.threads)
         again(hub, run).unlink(missing_ok=True)
         send = Signer(hub.parent / "server", run, deliver, greet)
+        if order.match:
+            patience = max(order.deadline, OPENING)
+            declined = agreed(order, run, sorted(here), send, patience)
+            write(Path(order.out), matched(sorted({*here} - {*declined}), send, patience))
+            write_state(hub, run, "finished", declined=declined)
+            return
         made, state = open_order(order, run, here, send, hub)
         while True:
             why = learn(made, order, hub, run) if made is not None else ""

@@ -42,6 +42,8 @@ from fedvine.data.stream import EventStream
 from fedvine.engines.remote import Refusal
 from fedvine.federation import site_saves
 from fedvine.federation.account import FOLDER, NOTHING, Account
+from fedvine.federation.match import FILE as COUNTED
+from fedvine.federation.match import Matching
 from fedvine.federation.policy import Naming, Policy, coarse_scores
 from fedvine.federation.pseudonyms import FILE, Pseudonyms, TwoHalves
 from fedvine.federation.site_file import LEDGER
@@ -62,7 +64,8 @@ _LOG = logging.getLogger(__name__)
 # Requests before a run is open here, and what leaves with the answer; then those of the run.
 BEFORE = {"agree": NOTHING, "facts": "counts and times", "known": "counts",
           "tables": "sums of columns", "arrivals": "keys and times of users",
-          "blind": "blinded names", "evaluated": NOTHING, "nodes": "classes and counts",
+          "match": "blinded users or a count", "blind": "blinded names", "evaluated": NOTHING,
+          "nodes": "classes and counts",
           "grow": NOTHING, "open": NOTHING}
 DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
           "forecasts": "a count"}
@@ -102,6 +105,8 @@ class Site(SiteTable):
         super().__init__(open_part, sure, 1 if policy is None else policy.grain, folder / SUMS)
         self.openly, self.pseudonyms = openly, Pseudonyms(folder / FILE)
         self.naming: Naming = "key"
+        self.counts = False         # whether users in common may be counted, and with whom now
+        self.pair: tuple[str, Matching] | None = None
         self.device: Device = device
         self.name, self.folder, self.trusted = name, folder, trusted
         self.worker: ClientWorker | None = None
@@ -206,19 +211,20 @@ class Site(SiteTable):
 
     # -- before a run: what it would do here -------------------------------------------------------
     def agree(self, run: str, method: dict[str, Any], protocol: dict[str, Any], travelled: bool,
-              names: Naming = "key"
-              ) -> None:
+              names: Naming = "key", match: bool = False) -> None:
         """Agree to a run of ``method``; raises :class:`Refusal` where the policy does not allow it.
 
         ``travelled``: the server will ask when each hashed user was first seen here; ``names``: how
-        they will travel.
+        they will travel; ``match``: users in common with other sites will be counted.
         """
-        self.agreed = None
+        self.agreed, self.counts = None, False
         constants, scored = settings(method, protocol)
         confirmed(constants, self.identity)
         if self.policy is not None:
             self.policy.check(constants, travelled, protocol=scored, names=names)
-        self.agreed, self.naming = (run, travelled is True), names
+            if match and not self.policy.match:
+                raise Refusal("policy-field", "match", "false", "true")
+        self.agreed, self.naming, self.counts = (run, travelled is True), names, match is True
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return users' keys and first times, if the run was agreed to with them."""
@@ -250,6 +256,22 @@ class Site(SiteTable):
         """Take what the hub evaluated of the names that :meth:`blind` returned."""
         if evaluated:
             self.pseudonyms.take(evaluated, public)
+
+    def match(self, step: str, peer: str, given: list[Any] | None = None) -> Any:
+        """Carry out a step of counting users in common with the site ``peer``."""
+        if not self.counts or step not in ("request", "offer", "answer", "count"):
+            raise Refusal("terms")
+        if step in ("request", "offer"):
+            part = self.edges()
+            ends = np.unique(part.src if part.bipartite else np.concatenate([part.src, part.dst]))
+            self.pair = peer, Matching([part.src_ids[i].encode() for i in ends.tolist()],
+                                       bytes(part.src_ids.secret), self.grain,
+                                       self.folder / COUNTED)
+        if self.pair is None or self.pair[0] != peer:
+            raise Refusal("terms")
+        found = getattr(self.pair[1], step)(*([peer] if step in ("request", "offer") else []),
+                                            *given or ())
+        return list(found) if step == "request" else found
 
     # -- a labelled graph, and rows of a run that grows --------------------------------------------
     def nodes(self, run: str, number: str, named: Any, plan: dict[str, Any] | None,
