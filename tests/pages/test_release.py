@@ -41,8 +41,8 @@ def test_without_try_alone_it_refuses_and_does_nothing(tmp_path, arguments):
 
 #: Packages that one room alone asks for, with a sentence where they are not installed.
 EXTRAS = {"nvflare": "federation", "networkx": "data", "optuna": "results",
-          "private_set_intersection": "federation", "pymetis": "partitions", "starlette": "app", "tgm": "data", "threadpoolctl": "engines",
-          "uvicorn": "app", "voprf": "federation"}
+          "private_set_intersection": "federation", "pymetis": "partitions", "starlette": "app",
+          "tgm": "data", "threadpoolctl": "engines", "uvicorn": "app", "voprf": "federation"}
 
 
 def test_what_the_code_imports_is_installed_with_it():

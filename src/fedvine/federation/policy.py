@@ -33,6 +33,7 @@ most_bytes = 100000000   # largest number of bytes that leave in a round
 hourly_bytes = 1000000000    # and in an hour with answers outside of rounds
 runs = 50                # runs that are kept here
 # names = "oprf"         # names travel by a key in two halves alone
+# match = true           # users in common with other sites may be counted (fedvine match)
 # epsilon = 8.0          # largest epsilon, of a run and of all runs on this table together
 
 # One table a method that may run here: a field is fixed (true), one of a list (["a", "b"]), or
