@@ -1,4 +1,4 @@
-"""False updates against every rule: ``scripts/bench poisoning [--out FILE]`` prints two tables.
+"""False updates against every rule: ``scripts/bench poisoning [--out FILE] [--fallback]``.
 
 Of 5 clients one, of 7 two, send false updates in every round; scores are means over the others.
 FedLink on the first 10,000 flights, POWER on Cora in two tasks of three classes, one seed each.
@@ -148,10 +148,11 @@ def main() -> None:
     """Print the tables, or write them to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="write the tables to this file")
+    parser.add_argument("--fallback", action="store_true", help="those of fall-back alone")
     given, lines = parser.parse_args(), []
     torch.set_num_threads(1)
-    for kind, title, digits in (("fedlink", "FedLink on flights: AUC", 3),
-                                ("power", "POWER on Cora: AM", 1)):
+    for kind, title, digits in () if given.fallback else (
+            ("fedlink", "FedLink on flights: AUC", 3), ("power", "POWER on Cora: AM", 1)):
         lines += [f"**{title} of the clients that do not attack**", "",
                   f"| attack | attackers | {' | '.join(RULES)} |",
                   f"|---|---|{'---:|' * len(RULES)}"]
