@@ -167,6 +167,17 @@ def test_a_dry_run_shows_what_would_leave_and_leaves_nothing(capsys, kit, method
     assert "Nothing was sent" in said and "would end here" not in said
 
 
+def test_a_dry_run_with_names_in_two_halves(capsys, kit):
+    pytest.importorskip("voprf", reason="the extra names is not installed")
+    file = experiment(kit.parent, 'name = "fedlink_plus"\nrounds = 1\nshare = "rows"',
+                      names='"oprf"')
+    code, said, told = fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS,
+                               "--dry-run", file)
+    assert (code, told) == (0, "") and "would end here" not in said
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert any(line.startswith("blind blinded names ") for line in lines), said
+
+
 def test_a_dry_run_shows_what_the_policy_refuses(capsys, kit):
     fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--policy")
     file = experiment(kit.parent, 'name = "popularity"')

@@ -37,6 +37,7 @@ from fedvine.federation.site import Site
 from fedvine.federation.site_file import checked_site
 from fedvine.federation.site_table import SiteTable
 from fedvine.federation.supervisor import Supervisor
+from fedvine.methods._fedlink_plus.newton import Own
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_plus import FedLinkPlus
@@ -223,6 +224,19 @@ def test_what_is_of_few_stays_at_a_site_as_in_one_process_and_the_account_says_s
     assert scores(nights.go()) == scores(reference(method))
     stays = [line for line in nights.sites["bob"].account.lines() if "stays" in line]
     assert {line["function"] for line in stays} >= {"counted"}
+
+
+def test_account_and_status_say_who_answers_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Own, "better", lambda self, w, *edges: (w, bool(self.former.any())))
+    method = changed(FedLinkPlus.tiny(), share="none", rounds=1)
+    nights = Nights(tmp_path, {}, method)
+    made, _ = open_order(nights.order, "run", sorted(nights.sites), nights.signer)
+    (tmp_path / "hub").mkdir()
+    learn(made, nights.order, tmp_path / "hub", "run")
+    lines = [line for line in nights.sites["bob"].account.lines() if "alone" in line]
+    assert {(line["function"], line["alone"]) for line in lines} == {("observe", True)}
+    cli.federation_cli.status(tmp_path)
+    assert "times by weights of its own)" in capsys.readouterr().out
 
 
 def test_a_method_that_is_not_allowed_is_refused_before_the_table_is_opened(tmp_path):

@@ -120,5 +120,6 @@ def update(client: dict[str, Any]) -> str:
 
 
 def how(client: dict[str, Any]) -> str:
-    """Return a client's state in a word."""
-    return "gone" if client["gone"] else "answers" if client["answers"] else "late"
+    """Return a client's state in a word, and how often it fell back on weights of its own."""
+    alone = f" ({client['alone']} times by weights of its own)" if client.get("alone") else ""
+    return ("gone" if client["gone"] else "answers" if client["answers"] else "late") + alone

@@ -39,6 +39,7 @@ LEARNS = {
     "tables": "names of the columns of users and items; of numbers also how many, their sum and "
               "the sum of their squares",
     "arrivals": "each user's key (an HMAC), and the time at which it was first seen here",
+    "blind": "how many names are new here, rounded up to the grain; blinded, they say nothing else",
     "nodes": "numbers of nodes and features, a digest of the columns' names, and the classes: "
              "keys, or names where the site gives them",
     "moments": "the names of the saves that this site has",
@@ -98,7 +99,7 @@ def _carry_out(order: Order, name: str, found: SiteFile, folder: Path) -> tuple[
     why = ""
     made = None
     try:
-        made = open_order(order, RUN, names, send)[0]
+        made = open_order(order, RUN, names, send, folder)[0]
         assert made is not None
         made.finish()
         if order.forecasts:

@@ -116,10 +116,11 @@ def learn(made: Run, order: Order, hub: Path, run: str) -> str:
 
     def on_round(at: At, clients: Any) -> None:
         begun.add(at.t)
+        alone = {} if made.server is None else vars(made.server).get("alone", {})
         write_state(hub, run, "running", declined=clients.declined, t=at.t, r=at.r, R=at.R,
                     stages=len(made.plan), scores=scores,
                     clients={n: {**h, "gone": n in clients.gone,
-                                 "refused": clients.refusals.get(n, "")}
+                                 "alone": alone.get(n, 0), "refused": clients.refusals.get(n, "")}
                              for n, h in clients.traffic.items()})
 
     made.on_round = made.on_final = on_round

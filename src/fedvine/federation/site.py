@@ -158,9 +158,10 @@ class Site(SiteTable):
                 kind, out = self._call(request)
         except Exception as error:
             return self._refused(run, name, block, error)
-        stays = 0 if self.worker is None else self.worker.client.sums.pop("stays", 0)
+        sums = {} if self.worker is None else self.worker.client.sums
+        told = {key: sums.pop(key) for key in ("stays", "alone") if sums.get(key)}
         self.account.add(**{"run": run[:NAME], "function": name, "kind": kind, "in": len(block),
-                            "out": len(out)}, **({"stays": stays} if stays else {}))
+                            "out": len(out)}, **told)
         return out
 
     def _within_the_hour(self, more: int) -> None:

@@ -258,6 +258,7 @@ class FedLinkPlus(Method):
             client.met = samples.by_hash(
                 client, self.buckets, client.met, self.aggregate.grain,
                 self.aggregate.was_left_out(client, self.counted))
+        client.sums["alone"] = alone
         one_kind, rows = not stage.bipartite, self.share == "rows"
         return {"one_kind": one_kind, "alone": alone,
                 "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],

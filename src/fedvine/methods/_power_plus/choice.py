@@ -264,6 +264,7 @@ class Choosing(ClosedForm):
         for i, of in enumerate((0, client.correction)):
             client.against[i] = own_sums.against(answered[of], by_own, client.against[i])
         client.alone = own_sums.worse(*client.against)
+        client.sums["alone"] = client.alone
         return client.alone
 
     def weight(self, client: Client, W: np.ndarray) -> np.ndarray:
