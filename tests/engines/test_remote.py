@@ -363,6 +363,15 @@ class Unheard(EdgeBank):
     task = "unheard"
 
 
+@pytest.mark.parametrize("method", ['method = "fedlink_private"', '[method]\nname = '
+                                    '"fedlink_private"'])
+def test_the_table_aggregate_of_an_experiment_is_the_methods_as_in_one_process(tmp_path, method):
+    file = tmp_path / "e.toml"
+    file.write_text(f"{method}\n[aggregate]\ngrain = 7\n")
+    order = read_order(file, tmp_path / "out", ["aggregate.clip=0.5"])
+    assert order.kind().aggregate.grain == 7 and order.kind().aggregate.clip == 0.5
+
+
 def test_what_a_federation_cannot_carry_is_refused_before_anything_starts(
         tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "method", lambda name: Unheard)

@@ -239,8 +239,8 @@ def match(
     from fedvine.federation.supervisor import Supervisor
     stopped_as_by_ctrl_c()
     with Supervisor(folder, print, patience=patience) as supervisor:
-        supervisor.go(Order(out=str(out), method={"name": "local"}, travelled=False, match=True,
-                            quorum=0.01), clients)
+        supervisor.go(Order(out=str(out.absolute()), method={"name": "local"}, travelled=False,
+                            match=True, quorum=0.01), clients)
     found = json.loads((out / FILE).read_text("utf-8"))
     for first, second, count in found["common"]:
         print(f"{first} and {second}: {count:,} users in common")

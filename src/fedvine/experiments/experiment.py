@@ -90,6 +90,17 @@ def _protocol(value: dict[str, Any], method: Any) -> Task:
     return build(task, value, under="protocol.")
 
 
+def with_aggregate(values: dict[str, Any]) -> dict[str, Any]:
+    """Return an experiment's values with its table ``aggregate`` as the method's own."""
+    if "aggregate" not in values:
+        return values
+    given = values.get("method", {})
+    given = ({"name": given} if isinstance(given, str) else given if isinstance(given, dict)
+             else {**given.constants(), **given.model_dump(exclude_unset=True)})
+    return {k: v for k, v in values.items() if k != "aggregate"} | {
+        "method": merged(given, {"aggregate": values["aggregate"]})}
+
+
 class Experiment(BaseModel):
     """Everything that a run's scores depend on; ``data`` and ``method`` may be given as names.
 
@@ -136,12 +147,7 @@ class Experiment(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "aggregate" in values:      # the method's own table
-            given = values.get("method", {})
-            given = ({"name": given} if isinstance(given, str) else given if isinstance(given, dict)
-                     else {**given.constants(), **given.model_dump(exclude_unset=True)})
-            values = {k: v for k, v in values.items() if k != "aggregate"} | {
-                "method": merged(given, {"aggregate": values["aggregate"]})}
+        values = with_aggregate(values) if isinstance(values, dict) else values
         if isinstance(values, dict) and isinstance(values.get("data"), str):
             values = {**values, "data": {"source": values["data"]}}
         for key in values if isinstance(values, dict) else ():

@@ -54,6 +54,7 @@ def read_order(file: Path, out: Path, settings: list[str] | None = None, *, open
     ``given`` are keys of the order from the command line; None leaves a key as it is. Raises
     :class:`FedvineError` with the file and the key, for values that are not valid.
     """
+    from fedvine.experiments.experiment import with_aggregate
     try:
         values = tomllib.loads(file.read_text("utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
@@ -66,6 +67,7 @@ def read_order(file: Path, out: Path, settings: list[str] | None = None, *, open
     changes = list(map(assignment, settings or []))
     for change in changes:
         values = merged(values, change)
+    values = with_aggregate(values)
     values |= {"out": str(out.absolute())} | {k: v for k, v in given.items() if v is not None}
     order = build(Order, values, str(file))
     if opened and order.kind().server_holds_graph and order.data is not None:
