@@ -17,10 +17,12 @@ from fedvine.engines.remote import Gone
 from fedvine.experiments.run import run as prepare
 from fedvine.federation.dashboard import waits
 from fedvine.federation.order import Order
+from fedvine.federation.pseudonyms import ASKED, FILE
 from fedvine.federation.server import carry, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.methods.fedlink import FedLink
+from fedvine.methods.fedlink_plus import FedLinkPlus
 
 SERVER = "hub.example"
 ROWS = [(f"u{i * i % 13}", f"{n}-{i * 7 % 11}", 3 * i + k, n) for i in range(60)
@@ -42,8 +44,8 @@ def stream(rows, name="shop"):
 class World:
     """Sites in this process with tables that grow, and a server that is opened for each night."""
 
-    def __init__(self, folder, names=("ann", "bob", "cy"), method=None, **order):
-        self.folder, self.names, self.rows, self.away = folder, list(names), [], set()
+    def __init__(self, folder, here=("ann", "bob", "cy"), method=None, **order):
+        self.folder, self.names, self.rows, self.away = folder, list(here), [], set()
         self.stages = set()     # in which calls were made
         self.kits = {n: kit(folder / "kits", n) for n in (SERVER, "ann", "bob", "cy")}
         method = method or FedLink(rounds=1, capacity=20, width=4)
@@ -84,7 +86,7 @@ class World:
         if until is not None:
             self.rows = [r for r in ROWS if r[2] < until]
         here = [n for n in self.names if n not in self.away]
-        made, state = open_order(self.order, "a run", here, self.signer)
+        made, state = open_order(self.order, "a run", here, self.signer, self.folder)
         return made and made.finish(), state
 
 
@@ -112,6 +114,26 @@ def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
     assert scores(run) == scores(other)
     for cost in ("bytes_up", "bytes_down"):
         assert run.summary[cost] == other.summary[cost]
+
+
+@pytest.mark.slow
+def test_new_names_of_a_night_are_evaluated_before_they_are_needed(tmp_path):
+    """Also where a site is away: names need no other site."""
+    pytest.importorskip("voprf", reason="the extra names is not installed")
+    method = FedLinkPlus(rounds=2, sampled=20, negatives=3, stages=2, capacity=400)
+    world = World(tmp_path, method=method, names="oprf", quorum=0.6)
+    asked = []
+    for until in (70, 104, 200):
+        world.away = {"bob"} if until == 104 else set()
+        run, _ = world.night(until)
+        asked.append({n: sum(days.values()) for n, days in json.loads(
+            (tmp_path / ASKED).read_text()).items()})
+        world.restart()
+    assert len(run.plan) == 8 and asked[1]["bob"] == asked[0]["bob"]
+    names = {n: len({name for r in ROWS if r[3] == n and r[2] < 200 for name in r[:2]})
+             for n in world.names}
+    assert asked[-1] == names       # each name once
+    assert (tmp_path / "ann" / FILE).exists()
 
 
 @pytest.mark.slow
@@ -160,7 +182,7 @@ def test_a_site_that_is_away_for_three_stages_catches_up(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [["ann", "bob", "cy"], ["bob"]])
 def test_a_site_whose_clock_is_wrong_makes_no_stages_whole(tmp_path, names):
-    world = World(tmp_path, names=names, quorum=0.3)
+    world = World(tmp_path, here=names, quorum=0.3)
     world.night(70)
     real, far = world.table, []
 
@@ -183,7 +205,7 @@ def test_a_site_whose_clock_is_wrong_makes_no_stages_whole(tmp_path, names):
 
 @pytest.mark.slow
 def test_a_site_is_admitted_and_leaves_at_a_stage(tmp_path):
-    world = World(tmp_path, names=["ann", "bob"])
+    world = World(tmp_path, here=["ann", "bob"])
     world.night(90)
     world.names.append("cy")
     world.stages.clear()
