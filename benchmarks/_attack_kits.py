@@ -84,7 +84,8 @@ class World(Federation):
             write_policy(kit)
             policy = (kit / "site.toml").read_text()
             (kit / "site.toml").write_text(re.sub(
-                r'(share = \["sums", "none"\]\n)', r"\1noise = {least = 1.0}\n", policy))
+                r'(share = \["sums", "none"\]\n)', r'\1"aggregate.noise" = {least = 1.0}\n',
+                policy))
         (folder / "experiment.toml").write_text(EXPERIMENT)
         self.clients = {name: self.join(name) for name in flown}
 

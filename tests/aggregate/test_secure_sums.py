@@ -10,7 +10,7 @@ from parties import NAMES, identities
 from toys import changed
 
 from fedvine import testing
-from fedvine.aggregate.aggregate import Sum
+from fedvine.aggregate.aggregate import Sum, digest_of
 from fedvine.aggregate.means import Either
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
@@ -26,6 +26,8 @@ from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.tiny import FOUR, tiny_case, tiny_stream
+
+WHAT = digest_of("number", [])
 
 
 class Adding(Method):
@@ -86,7 +88,7 @@ def sites(count=4):
 
 def masked(made, number=1):
     """Carry a sum up to the masked vectors."""
-    keys = {n: site.call("sum_keys", number) for n, site in made.items()}
+    keys = {n: site.call("sum_keys", number, False, WHAT) for n, site in made.items()}
     sent = {n: site.call("sum_shares", keys) for n, site in made.items()}
     return keys, sent, {n: site.call("number", {s: sent[s][n] for s in sent})
                         for n, site in made.items()}
@@ -167,7 +169,7 @@ def test_nothing_is_answered_in_the_clear():
     ada = Site("ada")
     with pytest.raises(FedvineError, match="without masks"):
         ada.call("number")
-    ada.call("sum_keys", 1)
+    ada.call("sum_keys", 1, False, WHAT)
     with pytest.raises(FedvineError, match="without masks"):
         ada.call("number", None)
     alone = ClientWorker(Adding(), "ada", None, tiny_case()[1], LinkPrediction.tiny(),
@@ -184,7 +186,7 @@ def test_nothing_is_answered_in_the_clear():
 def test_one_party_of_a_run_of_few_opens_nothing():
     """needed = 1, as it was: how many must stay is not for the server to say."""
     ada = Site("ada")
-    keys = {"ada": ada.call("sum_keys", 1)}
+    keys = {"ada": ada.call("sum_keys", 1, False, WHAT)}
     with pytest.raises(FedvineError, match="needs 3 of them; 1 are left"):
         ada.call("sum_shares", keys)
 
@@ -194,7 +196,7 @@ def test_a_sums_number_is_used_once(number):
     made = sites()
     masked(made)
     with pytest.raises(FedvineError, match="used before"):
-        made["ada"].call("sum_keys", number)
+        made["ada"].call("sum_keys", number, False, WHAT)
 
 
 def test_a_number_replayed_after_a_restore_gives_other_secrets():
@@ -203,7 +205,7 @@ def test_a_number_replayed_after_a_restore_gives_other_secrets():
     keys, *_ = masked(made)
     ada = made["ada"]
     ada.worker.restore(ada.worker.save())
-    again = ada.call("sum_keys", 1)
+    again = ada.call("sum_keys", 1, False, WHAT)
     assert not {again[k] for k in ("seal", "mask", "own")} & {
         keys["ada"][k] for k in ("seal", "mask", "own")}
     with pytest.raises(FedvineError, match="those that ada sent"):
@@ -229,6 +231,25 @@ def test_a_second_upload_under_one_sum_is_refused():
         made["ada"].call("number", {s: sent[s]["ada"] for s in sent})
 
 
+def test_all_sites_of_a_sum_are_asked_for_the_same():
+    """Another stage, function or argument at one site would open that site's part alone."""
+    for what, place in ((digest_of("number", [2.0]), (0, 1)), (WHAT, (1, 1))):
+        made = sites()
+        keys = {n: s.call("sum_keys", 1, False, WHAT if n != "bob" else what,
+                          place=(0, 1) if n != "bob" else place) for n, s in made.items()}
+        with pytest.raises(FedvineError, match="bob was asked for another sum than ada"):
+            made["ada"].call("sum_shares", keys)
+    made = sites()
+    keys = {n: site.call("sum_keys", 1, False, digest_of("other", [])) for n, site in made.items()}
+    sent = {n: site.call("sum_shares", keys) for n, site in made.items()}
+    with pytest.raises(FedvineError, match="began another sum than that of number"):
+        made["ada"].call("number", {s: sent[s]["ada"] for s in sent})
+    made = sites()
+    *_, vectors = masked(made)
+    with pytest.raises(FedvineError, match="in another stage"):
+        made["ada"].call("sum_agree", sorted(vectors), place=(1, 0))
+
+
 @pytest.mark.parametrize(("method", "function"), [
     *((FedLinkPrivate.tiny(), f) for f in ("choose", "train", "look")),
     *((FedLinkPlus(share="sums"), f) for f in ("lend", "give", "look", "receive")),
@@ -247,7 +268,7 @@ def test_without_a_roster_a_site_of_a_federation_takes_part_in_no_sum():
     ada.worker.identity = RosterMember("ada", None, {})
     ada.worker.renew()
     with pytest.raises(FedvineError, match="has no roster"):
-        ada.call("sum_keys", 1)
+        ada.call("sum_keys", 1, False, WHAT)
 
 
 @pytest.mark.parametrize("method", [PowerPlus(aggregate={"secure": True}), FedLinkPrivate(),

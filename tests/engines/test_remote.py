@@ -247,13 +247,12 @@ def test_a_site_that_comes_back_within_a_round_changes_nothing(tmp_path):
     ({"do": "shell", "command": "id"}, "does not do"), ({}, "does not do"),
     ({"do": "call", "place": [0, 1, 1], "function": "observe", "asks": None, "skeleton": b"\x90",
       "buffers": []}, "no run is open there"),
-    ({"do": "open", "run": "a run", "number": "", "method": {"name": "os.system"}, "plan": {},
-      "protocol": {}, "clients": [], "seed": 0, "stages": 1, "elsewhere": None},
-     "method, its constants or the protocol are not valid"),
-    ({"do": "open", "run": "a run", "number": "", "method": {"name": "fedlink", "capacity": -5},
-      "plan": {},
-      "protocol": {}, "clients": [], "seed": 0, "stages": 1, "elsewhere": None},
-     "method, its constants")])
+    ({"do": "agree", "run": "a run", "method": {"name": "os.system"}, "protocol": {},
+      "travelled": False}, "method, its constants or the protocol are not valid"),
+    ({"do": "agree", "run": "a run", "method": {"name": "fedlink", "capacity": -5},
+      "protocol": {}, "travelled": False}, "method, its constants"),
+    ({"do": "open", "run": "a run", "number": "", "method": {"name": "fedlink"}, "plan": {},
+      "protocol": {}, "clients": [], "seed": 0, "stages": 1, "elsewhere": None}, "has not said")])
 def test_what_a_site_does_not_do_is_refused(tmp_path, request_, match):
     federation = Federation(tmp_path, FedLink.tiny())
     with pytest.raises(Refused, match=f"it is an error: .*{match}"):
@@ -382,9 +381,8 @@ def test_what_a_federation_cannot_carry_is_refused_before_anything_starts(
     assert not (tmp_path / "out").exists()
     federation = Federation(tmp_path, EdgeBank.tiny())
     with pytest.raises(Refused, match="does not carry the method's task"):
-        ask(federation.send, "ada", 1.0, do="open", run="a run", number="",
-            method={"name": "unheard"}, plan=made_up, protocol={}, clients=["ada"],
-            seed=0, stages=1, elsewhere=None)
+        ask(federation.send, "ada", 1.0, do="agree", run="a run", method={"name": "unheard"},
+            protocol={}, travelled=False)
 
 
 made_up = {"bounds": [0.0, 1.0], "val": 0, "test": 0}

@@ -13,6 +13,7 @@ quorum, stay.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -28,6 +29,7 @@ from fedvine.aggregate.noise import protect, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Array, Named, Number, Several, Text
+from fedvine.core.message import pack
 from fedvine.core.method import Client, on_client
 from fedvine.core.replies import RoundAborted
 
@@ -38,8 +40,8 @@ BOX = Text(64, bytes, least=64)     # three sealed shares of 16 bytes and the se
 SHARE = Text(16, bytes, least=16)
 SIGNATURE = Text(1024, bytes, least=32)
 KEYS = {"seal": KEY, "mask": KEY, "own": KEY, "roster": KEY, "needed": Number(1, 1e5, whole=True),
-        "listed": Several(Text(200), 10_000), "public": Text(2048, bytes, least=32),
-        "signature": SIGNATURE}
+        "listed": Several(Text(200), 10_000), "of": Text(32, bytes),
+        "public": Text(2048, bytes, least=32), "signature": SIGNATURE}
 
 
 class Part(NamedTuple):
@@ -137,7 +139,8 @@ class Sum(Aggregate):
                                      step=step, **options).items())
 
         whole = bool(function.__whole__)     # type: ignore[attr-defined]
-        keys = ask(1, self.sum_keys, time.time_ns(), whole, of=clients.names, expect=KEYS)
+        keys = ask(1, self.sum_keys, time.time_ns(), whole, digest_of(function.__name__, same),
+                   of=clients.names, expect=KEYS)
         keys, needed = alike(keys, enough)
         enough = max(enough, needed)
         listed = {tuple(sent["listed"]) for sent in keys.values() if sent["listed"]}
@@ -163,10 +166,13 @@ class Sum(Aggregate):
             raise RoundAborted(str(error)) from error
 
     @on_client
-    def sum_keys(self, client: Client, number: int, whole: bool = False) -> dict[str, Any]:
+    def sum_keys(self, client: Client, number: int, whole: bool = False, what: bytes = b""
+                 ) -> dict[str, Any]:
         """Return signed keys for one sum (exchange 0); ``number`` must be above all before.
 
-        Also which clients it must be of. ``whole``: it is also of rows of earlier stages.
+        Also which clients it must be of. ``whole``: it is also of rows of earlier stages;
+        ``what``: a digest of the function and its arguments. That, the run, its plan and the stage
+        are signed, so all clients of a sum are asked for the same.
         """
         from fedvine.aggregate.identities import identity_of
         if type(number) is not int or number <= client.sums.get("number", 0):
@@ -174,11 +180,13 @@ class Sum(Aggregate):
                                "refused.")
         identity = identity_of(client)
         client.sums.pop("released", None)       # the noise in a sum that was never opened
-        client.sums["number"], client.sums["whole"] = number, whole is True
+        client.sums |= {"number": number, "whole": whole is True, "what": what,
+                        "t": client.place[0]}
         client.sums["party"] = Party(
             identity, number, self.needed(len(identity.roster)),
             self.remembers(client).listed(client, self.grain, whole is True)
-            if self.remembers(client) else ())
+            if self.remembers(client) else (),
+            digest_of(client.terms, [client.place[0], whole is True, what]))
         return client.sums["party"].keys()
 
     @on_client
@@ -189,9 +197,12 @@ class Sum(Aggregate):
     @on_client
     def sum_agree(self, client: Client, came: list[str]) -> bytes:
         """Sign the list of clients that are in the sum (exchange 3), one list a sum."""
+        party = _party(client)
+        if client.place[0] != client.sums["t"]:
+            raise FedvineError("The server would go on with a sum in another stage; refused.")
         if "released" in client.sums:       # the noise in it is not for a sum of others
             client.ledger.opened(client.sums["released"], came)
-        signed = _party(client).agree(came)
+        signed = party.agree(came)
         if kept := self.remembers(client):
             kept.agree(client, came, self.grain, client.sums["whole"])
         return signed
@@ -239,8 +250,12 @@ class Sum(Aggregate):
             raise FedvineError("The server asked for an upload without masks, which this run "
                                "(aggregate.secure = true) does not give; refused.")
         name, (_, once) = function.__name__, client.once
-        if function.__whole__ != client.sums.get("whole", False):
-            raise FedvineError(f"The server began a sum of other rows than {name} is of; refused.")
+        party = _party(client)
+        party.expects("masked")     # before anything is drawn or noted
+        began = [client.sums[key] for key in ("whole", "what", "t")]
+        if began != [function.__whole__, digest_of(name, message), client.place[0]]:
+            raise FedvineError(f"The server began another sum than that of {name} with these "
+                               "arguments; refused.")
         client.sums["sealed"], client.sums["function"] = sealed, name
         if once is not None:        # what was in no sum is sent again
             lost = [0, 0] if self.was_left_out(client, function) else []
@@ -321,6 +336,14 @@ class NoisySum(Sum):
             return super().protected(client, part, sealed)
         among = 1 if sealed is None else self.hidden_among(len(client.world.clients))
         return protect(client, part.value, part.clip, self.noise, among, participants=sealed or ())
+
+
+def digest_of(name: str, values: Iterable[Any]) -> bytes:
+    """Return 32 bytes that change with a name or any of the values, which a message may hold."""
+    packed, found = pack(list(values)), hashlib.blake2b(name.encode(), digest_size=32)
+    for block in (packed.skeleton, *packed.buffers):
+        found.update(len(block).to_bytes(8, "little") + bytes(block))
+    return found.digest()
 
 
 def participants(client: Client) -> Iterable[str]:

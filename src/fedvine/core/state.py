@@ -106,6 +106,7 @@ class Client(Memory):
     - ``identity``: the key of the site's kit and its roster of the other sites' fingerprints
       (:mod:`fedvine.aggregate.identities`); None in one process
     - ``sums``: a dict for the secure sum that is on; never saved
+    - ``terms``: a digest of the run as its clients know it: method, plan, protocol, world
     - ``answered``: what rows its sums were of (:mod:`fedvine.aggregate.answered`), None: not known
     - ``once``: the function that is called, and the first round of it whose answer the server
       lacks, [t, r]; [] for none, None where nothing is sent twice (:func:`unsent`)
@@ -114,7 +115,7 @@ class Client(Memory):
 
     given = frozenset({"name", "world", "stage", "past", "ahead", "cache", "place", "secret",
                        "identity", "sums", "ledger", "marker", "asked", "guests", "once",
-                       "answered"})
+                       "answered", "terms"})
 
     name: str
     world: World
@@ -128,6 +129,7 @@ class Client(Memory):
     once: tuple[str, list[int] | None]
     sums: dict[str, Any]
     answered: Any
+    terms: str
     ledger: Ledger
     marker: Callable[[str], None] | None = None
 
@@ -135,7 +137,7 @@ class Client(Memory):
                  identity: Any = None, ledger: Ledger | None = None, answered: Any = None) -> None:
         super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1), asked=None,
                          ahead=None, guests=0, identity=identity, sums={}, once=("", None),
-                         answered=answered,
+                         answered=answered, terms="",
                          ledger=ledger or Ledger(),
                          secret=secret or str(key(world.seed, name, "secret")).encode())
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
+import json
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,6 +57,10 @@ class ClientWorker:
         self.world, self.keep_last = world, keep_last
         self.secret, self.identity, self.ledger = secret, identity, ledger or Ledger()
         self.answered = answered
+        said = [] if not method.hides else [
+            method.name, method.model_dump(mode="json", exclude={"device"}), plan.facts(),
+            protocol.model_dump(mode="json"), world.seed, list(world.clients)]
+        self.terms = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
         self.forecasts: OwnQueries | None = None    # while a site makes its users' forecasts
         self.scorer: Scorer | None = (
             None if part is None else protocol.scorer(part, plan, name, world.seed))
@@ -151,6 +157,7 @@ class ClientWorker:
         """Return a client as at the start of a run, in the world of stage ``t``."""
         client = Client(self.name, self.world.at(t), self.secret, self.identity, self.ledger,
                         self.answered)
+        client.terms = self.terms
         self.method.setup(client)
         return client
 

@@ -105,6 +105,7 @@ class Site(SiteTable):
         super().__init__(open_part, sure, 1 if policy is None else policy.grain, folder / SUMS)
         self.openly, self.pseudonyms = openly, Pseudonyms(folder / FILE)
         self.naming: Naming = "key"
+        self.said: tuple[Any, Any] | None = None    # method and protocol, as agreed to
         self.counts = False         # whether users in common may be counted, and with whom now
         self.pair: tuple[str, Matching] | None = None
         self.device: Device = device
@@ -145,8 +146,11 @@ class Site(SiteTable):
                 raise Refusal("closed") if self.run is None else Refusal("another")
             if do in ("agree", "nodes", "grow", "open") and request.get("run") != run:
                 raise Refusal("another")
-            if do in BEFORE and do not in ("agree", "grow", "open") and (
+            if do in BEFORE and do != "agree" and (
                     self.agreed is None or self.agreed[0] != run):
+                raise Refusal("terms")
+            if do in ("grow", "open") and self.said != (request.get("method"),
+                                                        request.get("protocol")):
                 raise Refusal("terms")
             if do != "call":
                 out, kind = dumps(pack({"reply": getattr(self, do)(**request)})), (
@@ -226,6 +230,7 @@ class Site(SiteTable):
             if match and not self.policy.match:
                 raise Refusal("policy-field", "match", "false", "true")
         self.agreed, self.naming, self.counts = (run, travelled is True), names, match is True
+        self.said = method, protocol
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return users' keys and first times, if the run was agreed to with them."""

@@ -231,9 +231,12 @@ class FedLinkPlus(Method):
         sample = samples.take_in(
             client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
             ranked=samples.RANKED if self.checks else 0)
-        if self.aggregate.given(client) == "out":
-            sample = sample._replace(edges=sample.edges[:0], weights=sample.weights[:0],
-                                     own=sample.own[:0])
+        out = self.aggregate.given(client) == "out"
+        if out:         # nothing of the stage, and of what waited, is in later sums either
+            sample = sample._make(column[:0] for column in sample)
+            if joins:
+                client.samples[-1], client.weights[-1] = client.samples[-1][:0], sample.weights
+                client.newest = client.newest[:0]
         client.weights = [self.fade * w for w in client.weights]
         if joins:       # what came before is in no sum: it waits
             client.samples[-1] = np.concatenate([client.samples[-1], sample.edges])
@@ -254,11 +257,13 @@ class FedLinkPlus(Method):
             found, samples.compared(sample.ranks), client.measured,
             0 if self.aggregate.enough(client.ranked) and not self.aggregate.was_left_out(
                 client, self.measures) else client.ranked)
-        if self.share == "sums":
+        if self.share == "sums" and not out:
             client.met = samples.by_hash(
                 client, self.buckets, client.met, self.aggregate.grain,
                 self.aggregate.was_left_out(client, self.counted))
         client.sums["alone"] = alone
+        if self.hides:      # one bit of this client's own edges, for weights of the server's choice
+            alone = False
         one_kind, rows = not stage.bipartite, self.share == "rows"
         return {"one_kind": one_kind, "alone": alone,
                 "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],

@@ -235,7 +235,7 @@ class Choosing(ClosedForm):
 
         ``closed`` is what the client answers by, ``without`` has the chosen trial's weights and
         rows of each fold. Right answers of all tasks so far count; whether the client answers
-        alone, which is returned, goes by those of the newest ones.
+        alone goes by those of the newest ones, and is returned but under masks.
         """
         graph, fold, y, trial = (client.stage, self.fold(client), self.shared(client),
                                  Trial(*closed["trial"]))
@@ -265,7 +265,7 @@ class Choosing(ClosedForm):
             client.against[i] = own_sums.against(answered[of], by_own, client.against[i])
         client.alone = own_sums.worse(*client.against)
         client.sums["alone"] = client.alone
-        return client.alone
+        return client.alone and not self.hides      # a bit of this client's own nodes
 
     def weight(self, client: Client, W: np.ndarray) -> np.ndarray:
         """Return W_k of Eq. (e), or ``W`` [D', C] where the client has chosen no correction."""
