@@ -211,9 +211,7 @@ def test_noise_cannot_be_drawn_again_from_the_seed_of_the_run():
     for one, again, other in found.values():
         np.testing.assert_array_equal(one, again)
         assert (one != other).mean() > 0.2
-    assert ledger.summary()["releases"] == 0        # models leave, too: no epsilon bounds a run
-    PowerPlus(noise=1.0, clip=1.0, rounds=0).classes(client)
-    assert client.ledger.summary()["releases"] == 1
+    assert ledger.summary()["releases"] == 0        # counts leave, too: no epsilon bounds a run
 
 
 @pytest.mark.slow

@@ -150,7 +150,7 @@ class PowerPlus(choice.Choosing):
                 raise FedvineError("noise is measured in clip; set method.clip too.")
             fixed[counts > 0] = noised(client, sums[counts > 0], self.noise * self.clip, self.clip,
                                        participants=participants(client),
-                                       charged=not self.rounds)     # else models leave, too
+                                       charged=False)   # exact counts and models leave, too
         return unsent(client, {"counts": to_fixed(counts), "sums": fixed})
 
     # -- rounds ------------------------------------------------------------------------------------
