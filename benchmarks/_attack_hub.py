@@ -145,6 +145,8 @@ class Theft:
                 "wants fedlink, whose rows travel one by one": {"name": "fedlink"},
                 "wants uploads without masks (secure = false)": {
                     **self.method, "aggregate": {"secure": False}},
+                "wants sums of single edges and persons (grain = 1)": {
+                    **self.method, "aggregate": {"secure": True, "grain": 1}},
                 "wants noise below the least": {
                     "name": "fedlink_plus", "share": "sums", "clip": 1.0,
                     "aggregate": {"noise": 0.5}},
@@ -162,6 +164,9 @@ class Theft:
         self.quietly(**self.terms)
         self.ask("D2", "agrees on masks and opens the run without them",
                  **self.opening({**self.method, "aggregate": {"secure": False}}))
+        short = Plan(tuple(1.36e9 + 3000.0 * i for i in range(4)), 0, 0).facts()
+        self.ask("own 10", "opens a run with stages of 3,000 seconds, for single edges",
+                 **{**self.opening(self.method), "plan": short, "stages": 3})
         self.ask("D2", "asks for counts at a thousand times", good=lambda found: (
             "counts are multiples of 10" if (np.asarray(found) % 10 == 0).all() else None),
             do="known", bounds=list(np.linspace(1.3e9, 1.4e9, 1000)))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks._attacker import EVE, VICTIM, calls, tell
+from fedvine.aggregate.aggregate import digest_of
 from fedvine.aggregate.bonawitz import open_sum
 from fedvine.aggregate.identities import RosterMember
 from fedvine.aggregate.noise import from_fixed
@@ -71,7 +72,9 @@ class Sum:
 
     def keys(self) -> None:
         self.number = time.time_ns()
-        self.sent = self.step("sum_keys", {n: [self.number, self.whole] for n in self.names})
+        what = digest_of("upload", [self.model, {}, {}])
+        self.sent = self.step("sum_keys", {
+            n: [self.number, self.whole, what] for n in self.names})
 
     def shares(self) -> None:
         self.keys()
