@@ -1,6 +1,5 @@
 """A run is prepared alike in one process and in a federation: facts, queries and scores."""
 
-import json
 
 import numpy as np
 import pandas as pd
@@ -101,10 +100,11 @@ def test_a_server_with_classes(tmp_path, monkeypatch, kind):
 def test_a_site_refuses_facts_that_cannot_be(tmp_path):
     site = Site("ann", lambda: None, tmp_path, None)
     method = DgCoLearn.tiny()
+    said = {"method": {"name": method.name, **method.model_dump(mode="json")}, "protocol": {}}
+    site.answer("run", dumps(pack({"do": "agree", "run": "run", "travelled": False, **said})))
     for facts in ({"directed": 0}, {"path": "x"}, {"classes": 2.0}):
         answer = unpack(loads(site.answer("run", dumps(pack({
             "do": "open", "run": "run", "number": "1", "plan": {"bounds": [0, 1], "val": 0,
-            "test": 0}, "protocol": {}, "clients": ["ann"], "seed": 0, "stages": 1,
-            "elsewhere": None, "facts": facts, "method": json.loads(json.dumps(
-                {"name": method.name, **method.model_dump(mode="json")}))})))))
+            "test": 0}, "clients": ["ann"], "seed": 0, "stages": 1, "elsewhere": None,
+            "facts": facts, **said})))))
         assert answer["error"] == ["facts"], answer

@@ -193,7 +193,7 @@ def _digest(name: bytes) -> int:
 
 def _curve() -> Any:
     try:
-        from voprf import ristretto
+        from voprf import ristretto  # pyright: ignore[reportMissingModuleSource]
     except ImportError as error:
         raise FedvineError('names = "oprf" needs the package voprf; pip install -c '
                            'constraints.txt ".[names]" at the hub and at all sites.') from error
