@@ -65,7 +65,7 @@ class Hub(Honest):
                 try:
                     part()
                 except Exception as error:      # the attack itself is at fault
-                    tell("own 6", "the hub's attack broke off", VICTIM, "".join(
+                    tell("own 6", "the hub's attack broke off", VICTIM, f"{error} " + "".join(
                         traceback.format_exception(error)[-3:]), False)
         super().main()
 
@@ -164,9 +164,6 @@ class Theft:
         self.quietly(**self.terms)
         self.ask("D2", "agrees on masks and opens the run without them",
                  **self.opening({**self.method, "aggregate": {"secure": False}}))
-        short = Plan(tuple(1.36e9 + 3000.0 * i for i in range(4)), 0, 0).facts()
-        self.ask("own 10", "opens a run with stages of 3,000 seconds, for single edges",
-                 **{**self.opening(self.method), "plan": short, "stages": 3})
         self.ask("D2", "asks for counts at a thousand times", good=lambda found: (
             "counts are multiples of 10" if (np.asarray(found) % 10 == 0).all() else None),
             do="known", bounds=list(np.linspace(1.3e9, 1.4e9, 1000)))

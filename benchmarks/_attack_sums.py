@@ -56,7 +56,7 @@ class Sum:
             self.theft.quietly(name, do="restore", moment=None)
         self.place = [stage, 1, 0]
         for name in self.names:
-            self.theft.quietly(name, **calls([stage, 0, 1], "observe", None, 0))
+            self.theft.quietly(name, **calls([stage, 0, 1], "observe", None))
 
     def step(self, function: str, given: dict[str, list[Any]]) -> dict[str, Any]:
         """Call a function at sites, each with its own arguments, at the next place."""
