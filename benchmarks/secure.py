@@ -107,7 +107,7 @@ def names(count: int = 10_000) -> Iterator[dict[str, Any]]:
     each = (blinded.nbytes + len(evaluated)) / count
     for what, ours in (("site", blind + take), ("hub", hub)):
         yield {"name": f"{what}: {count:,} names in two halves, {each:.0f} bytes a name",
-               "ours": ours, "other": plain, "ratio": ours / plain, "floor": None}
+               "ours": ours, "other": plain, "ratio": ours / plain, "floor": plain}
 
 
 def stream_seconds(length: int) -> float:
