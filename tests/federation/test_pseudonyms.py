@@ -96,7 +96,7 @@ def test_the_hub_counts_what_a_site_asks(tmp_path):
     half.evaluate("ada", site.blind([b"%d" % i for i in range(5)], 1))
     with pytest.raises(FedvineError, match="6 names today, and 5 are allowed"):
         half.evaluate("ada", site.blind([b"x"], 1))
-    with pytest.raises(FedvineError, match="bob sent what is no blinded name"):
+    with pytest.raises(FedvineError, match="bob sent an invalid blinded name"):
         half.evaluate("bob", np.full((1, 32), 255, np.uint8))
 
 

@@ -1,4 +1,4 @@
-"""What rows a client's sums were of, with which clients: so that no two sums differ by a few rows.
+"""Remember which rows a client's sums were of, and of which clients: no two differ by a few rows.
 
 The difference of two sums of the same rows, one without a client, is that client's part; the
 difference of two sums of nearly the same rows of the same clients is of the rows in one of them
@@ -40,7 +40,7 @@ Kind = Literal["in", "wait", "out"]
 
 
 class Given(NamedTuple):
-    """What of a stage is in sums: its rows are ``in``, ``wait``, or are left ``out``; see above.
+    """State what of a stage is in sums: its rows are ``in``, ``wait``, or are left ``out``.
 
     ``listed`` are the clients that a sum must be of; () for any.
     """

@@ -241,7 +241,7 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: PlanLike, trav
     if plan.living and with_data and classes is None:
         clients.all(None, {n: {"since": world.since.get(n, 0)} for n in clients.everyone},
                     do="grow", **same)
-    if evaluate is not None:
+    if evaluate is not None and with_data and classes is None:
         evaluate(clients)
     seen = (Array("uint64", ("users",)), Array("float64", ("users",), low=-LATEST, high=LATEST))
     arrivals = (first_seen_elsewhere(clients.all(seen, do="arrivals"))

@@ -71,7 +71,7 @@ class Pseudonyms:
                                    "again.") from error
 
     def value(self, name: bytes) -> bytes:
-        """Return F of a name; raise :class:`Refusal` where the hub has not evaluated it."""
+        """Return F of a name; raise :class:`Refusal` for a name that was never evaluated."""
         at = int(find(self.digests, np.array([_digest(name)], np.uint64))[0])
         if at < 0:
             raise Refusal("names", text="A name of this site has not been evaluated by the hub.")
@@ -148,7 +148,8 @@ class HubHalf:
     def evaluate(self, site: str, blinded: np.ndarray) -> bytes:
         """Evaluate a site's blinded names, uint8 [n, 32], with the proof for all.
 
-        Raises :class:`FedvineError` where the site has asked too many, or for what is no element.
+        Raises :class:`FedvineError` where the site has asked for too many names, or has sent
+        anything but elements of the group.
         """
         asked = json.loads(self.file.read_text("utf-8")) if self.file.exists() else {}
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -164,7 +165,7 @@ class HubHalf:
         try:
             elements = [curve.BlindedInput.deserialize(row.tobytes()) for row in blinded]
         except ValueError as error:
-            raise FedvineError(f"{site} sent what is no blinded name ({error}).") from error
+            raise FedvineError(f"{site} sent an invalid blinded name ({error}).") from error
         return self._evaluator.evaluate_batch(elements).serialize()
 
 
