@@ -41,7 +41,7 @@ from fedvine.tasks.tiny import NAMES, tiny_case, tiny_graphs
 SAME = {"seed": 7, "deadline": 120.0, "silence": 15.0, "save_every": 0.0, "forecasts": 2}
 GRAPH = {"source": "synthetic", "options": {"steps": 24, "rate": 30.0}}
 FAMILIES = ("links", "graphs", "none")
-NOISY = {"fedsage_dyn"}     # always draws noise from the operating system: no two runs are equal
+NOISY = {"fedsage_dyn", "fedsage_plus"}     # draw noise of the operating system: no two runs equal
 
 
 def family(method: Any) -> str:
