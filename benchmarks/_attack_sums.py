@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 
 from benchmarks._attacker import EVE, VICTIM, calls, tell
 from fedvine.aggregate.aggregate import digest_of
@@ -173,7 +177,31 @@ def attack(theft: Theft) -> None:
     other.shares()
     other.tried("says that the sum is of the newest rows alone", "upload", other.model, {}, {},
                 other.sealed(VICTIM), finding="own 10")
+    with a_changed_cell(theft.kits.parent / "data" / f"{THIRD}.parquet"):
+        third = Sum(theft, method, "a changed table")
+        third.begin(stage=1)
+        third.masked()
+        nothing = not third.sent[THIRD]["content"]
+        third.tried(f"opens the sum anew after a cell of {THIRD}'s table was changed, to subtract "
+                    f"the sums, and {THIRD} {'gives nothing' if nothing else 'TAKES PART'}",
+                    "sum_agree", members, finding="own 10")
     noise(theft, method)
+
+
+@contextmanager
+def a_changed_cell(table: Path) -> Iterator[None]:
+    """Change the place in one row of a site's table for a while."""
+    true, shown = table.read_bytes(), parquet.read_table(table)
+    places = shown["dest"].to_pylist()
+    times = shown["time"].to_numpy()
+    at = int(np.flatnonzero((times > BOUNDS[1]) & (times < BOUNDS[2]))[5])
+    places[at] = next(place for place in places if place != places[at])
+    column = shown.column_names.index("dest")
+    parquet.write_table(shown.set_column(column, "dest", pa.array(places)), table)
+    try:
+        yield
+    finally:
+        table.write_bytes(true)
 
 
 def noise(theft: Theft, method: dict[str, Any]) -> None:

@@ -9,9 +9,9 @@ one process, the raw scores of forecasts. Left out are seconds, peak memory and 
 key or a name in RENAMED, and nothing else, may be called otherwise by the two versions. Versions
 without a room ``aggregate`` get its settings under their earlier names, and these are not compared.
 
-Prints a line a run: equal, the first difference, or why it was skipped. The exit status is 1 if
-anything differs or a run fails, and 2 if nothing was compared. With --keep, what revisions wrote
-is kept in FOLDER, and BEFORE is not run again where its results are there; AFTER always runs.
+Prints a line a run: equal, each file's first difference, or why it was skipped. The exit status is
+1 if anything differs or a run fails, and 2 if nothing was compared. With --keep, what revisions
+wrote is kept in FOLDER, and BEFORE is not run again where its results are there; AFTER always runs.
 """
 
 from __future__ import annotations
@@ -279,13 +279,15 @@ def values(results: Path) -> dict[tuple[str, str], str]:
 
 
 def difference(before: Path, after: Path) -> tuple[str, int]:
-    """The first difference in one line ("" if there is none), and how many values were compared."""
+    """Each file's first difference ("" if there is none), and how many values were compared."""
     a, b = values(before), values(after)
-    for file, place in sorted(dict.fromkeys([*a, *b]), key=lambda key: FILES.index(key[0])):
+    found: dict[str, list[str]] = {}
+    for file, place in dict.fromkeys([*a, *b]):
         one, two = (side.get((file, place), "nothing") for side in (a, b))
         if one != two and not (file == "experiment.toml" and place.startswith(COMBINED)):
-            return f"{file}, {place}: {one} before, {two} after", len(a)
-    return "", len(a)
+            found.setdefault(file, []).append(f"{place}: {one} before, {two} after")
+    return "; ".join(f"{file}, {len(found[file]):,} values, the first in {found[file][0]}"
+                     for file in FILES if file in found), len(a)
 
 
 @contextmanager

@@ -39,6 +39,10 @@ def hashes(edges: Any) -> set[int]:
     return set(rows_of(client_of(edges).stage).tolist())
 
 
+def all_of(names: Any) -> dict[str, str]:
+    return {name: f"what {name} gives" for name in names}
+
+
 @settings(max_examples=300)
 @given(runs=RUNS, grain=st.integers(1, 4))
 def test_no_two_sums_differ_by_a_few_rows_nor_by_a_client_alone(runs, grain):
@@ -50,12 +54,12 @@ def test_no_two_sums_differ_by_a_few_rows_nor_by_a_client_alone(runs, grain):
             if kept.stage(client, grain) != "in":
                 continue
             rows = frozenset(client.summed["rows"].tolist())
-            listed = kept.listed(client, grain, False)
-            if listed and listed != tuple(names):
-                with pytest.raises(FedvineError, match="in one of other clients before"):
-                    kept.agree(client, list(names), grain, False)
+            listed = kept.terms(client, grain, False)["listed"]
+            if listed and listed.keys() != set(names):
+                with pytest.raises(FedvineError, match="in one of others before"):
+                    kept.agree(client, all_of(names), grain, False)
                 continue
-            kept.agree(client, list(names), grain, False)
+            kept.agree(client, all_of(names), grain, False)
             sums.append((rows, tuple(names)))
     for i, (rows, names) in enumerate(sums):
         for others, theirs in sums[:i]:
@@ -63,6 +67,34 @@ def test_no_two_sums_differ_by_a_few_rows_nor_by_a_client_alone(runs, grain):
             if rows & others:
                 assert all(n == 0 or n >= grain for n in alone)
             assert rows != others or not rows or names == theirs
+
+
+@settings(max_examples=300)
+@given(runs=st.lists(st.lists(st.tuples(EDGES, EDGES, EDGES), min_size=1, max_size=3), min_size=1,
+                     max_size=4), again=st.lists(st.booleans(), min_size=36, max_size=36),
+       grain=st.integers(1, 4))
+def test_no_two_sums_differ_in_what_one_client_gives(runs, again, grain):
+    kept, sums = {n: Answered() for n in "abc"}, list[dict[str, frozenset[int]]]()
+    for number, stages in enumerate(runs):
+        clients = {n: begun(kept[n]) for n in "abc"}
+        for t, tables in enumerate(stages):
+            for k, (name, edges) in enumerate(zip("abc", tables, strict=True)):
+                same = number and t < len(runs[0]) and again[9 * number + 3 * t + k]
+                stage(clients[name], t, runs[0][t][k] if same else edges)
+            terms = {n: c.answered.terms(c, grain, False) for n, c in clients.items()}
+            contents = {n: said["content"] for n, said in terms.items()}
+            try:
+                for client in clients.values():
+                    client.answered.agree(client, contents, grain, False)
+            except FedvineError:
+                continue        # one refuses, so the sum is not opened
+            sums.append({n: frozenset(c.summed["rows"].tolist()) if c.summed["kind"] == "in"
+                         else frozenset() for n, c in clients.items()})
+    for i, one in enumerate(sums):
+        for other in sums[:i]:
+            alike = {n for n in "abc" if one[n] == other[n]}
+            if len(alike) == 2:
+                assert not any(one[n] for n in alike)
 
 
 @given(stages=st.lists(EDGES, min_size=1, max_size=6), grain=st.integers(1, 5))
@@ -77,7 +109,7 @@ def test_in_one_run_every_row_is_given_once_or_waits(stages, grain):
         assert kind == ("wait" if 0 < len(rows) < grain else "in")
         if kind == "in":
             given_rows += rows.tolist()
-            client.answered.agree(client, ["a", "b"], grain, False)
+            client.answered.agree(client, all_of("ab"), grain, False)
     assert len(set(given_rows)) == len(given_rows)
     assert len(given_rows) + (0 if client.summed["given"] or not len(rows) else len(rows)) == len(
         {(u, i, k, t) for t, edges in enumerate(stages) for k, (u, i) in enumerate(edges)})
@@ -86,18 +118,19 @@ def test_in_one_run_every_row_is_given_once_or_waits(stages, grain):
 def test_a_changed_cell_leaves_out_the_stage_in_the_next_run(tmp_path):
     first = stage(begun(Answered(tmp_path / "rows.npz")), 0, HERE)
     assert first.answered.stage(first, 3) == "in"
-    first.answered.agree(first, list("abc"), 3, False)
+    first.answered.agree(first, all_of("abc"), 3, False)
 
     again = stage(begun(Answered(tmp_path / "rows.npz")), 0, HERE)      # as after a kill
     assert again.answered.stage(again, 3) == "in"
-    assert again.answered.listed(again, 3, False) == tuple("abc")
-    again.answered.agree(again, list("cba"), 3, False)
-    with pytest.raises(FedvineError, match="of other clients before"):
-        again.answered.agree(again, list("abcd"), 3, False)
+    assert again.answered.terms(again, 3, False)["listed"].keys() == set("abc")
+    again.answered.agree(again, all_of("cba"), 3, False)
+    with pytest.raises(FedvineError, match="of others before"):
+        again.answered.agree(again, all_of("abcd"), 3, False)
 
     changed = stage(begun(Answered(tmp_path / "rows.npz")), 0, [(0, 4), *HERE[1:]])
     assert changed.answered.stage(changed, 3) == "out"
-    changed.answered.agree(changed, list("abcd"), 3, False)     # its part is 0
+    assert changed.answered.terms(changed, 3, False) == {"content": "", "listed": {}}
+    changed.answered.agree(changed, {**all_of("bcd"), "a": ""}, 3, False)
     stage(changed, 1, ELSEWHERE)
     assert changed.answered.stage(changed, 3) == "in"
     assert changed.summed["rows"].tolist() == sorted(hashes(ELSEWHERE))
@@ -105,23 +138,23 @@ def test_a_changed_cell_leaves_out_the_stage_in_the_next_run(tmp_path):
 
 def test_with_others_the_rows_wait_for_new_ones(tmp_path):
     first = stage(begun(Answered(tmp_path / "rows.npz")), 0, HERE)
-    first.answered.agree(first, list("abc"), 3, False)
+    first.answered.agree(first, all_of("abc"), 3, False)
     other = stage(begun(Answered(tmp_path / "rows.npz")), 0, HERE)
-    assert other.answered.listed(other, 3, False) == tuple("abc")       # and d is there too
+    assert other.answered.terms(other, 3, False)["listed"].keys() == set("abc")     # d is, too
     stage(other, 1, ELSEWHERE)
     assert other.answered.stage(other, 3) == "in"
     assert set(other.summed["rows"].tolist()) == hashes(HERE) | hashes(ELSEWHERE)
-    assert other.answered.listed(other, 3, False) == ()
-    other.answered.agree(other, list("abcd"), 3, False)
+    assert not other.answered.terms(other, 3, False)["listed"]
+    other.answered.agree(other, all_of("abcd"), 3, False)
 
 
 def test_without_new_rows_a_sum_of_all_stages_is_of_the_clients_before():
     client = stage(begun(), 0, HERE)
-    client.answered.agree(client, list("abc"), 3, True)
+    client.answered.agree(client, all_of("abc"), 3, True)
     stage(client, 1, ELSEWHERE[:2])
     assert client.answered.stage(client, 3) == "wait"
-    assert client.answered.listed(client, 3, True) == tuple("abc")
-    assert client.answered.listed(client, 3, False) == ()
+    assert client.answered.terms(client, 3, True)["listed"].keys() == set("abc")
+    assert not client.answered.terms(client, 3, False)["listed"]
     stage(client, 2, [])
     assert client.answered.stage(client, 3) == "wait"
     stage(client, 3, [(6, 1)])

@@ -23,12 +23,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.aggregate.answered import Kind as Given
-from fedvine.aggregate.answered import answered
+from fedvine.aggregate.answered import answered, fits
 from fedvine.aggregate.bonawitz import Party, fewest, open_sum
 from fedvine.aggregate.noise import protect, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect import Array, Named, Number, Several, Text
+from fedvine.core.expect import Array, Named, Number, Text
 from fedvine.core.message import pack
 from fedvine.core.method import Client, on_client
 from fedvine.core.replies import RoundAborted
@@ -40,8 +40,9 @@ BOX = Text(64, bytes, least=64)     # three sealed shares of 16 bytes and the se
 SHARE = Text(16, bytes, least=16)
 SIGNATURE = Text(1024, bytes, least=32)
 KEYS = {"seal": KEY, "mask": KEY, "own": KEY, "roster": KEY, "needed": Number(1, 1e5, whole=True),
-        "listed": Several(Text(200), 10_000), "of": Text(32, bytes),
+        "listed": Named(Text(32)), "content": Text(32), "of": Text(32, bytes),
         "public": Text(2048, bytes, least=32), "signature": SIGNATURE}
+NO_TERMS: dict[str, Any] = {"listed": {}, "content": ""}     # of a client that keeps nothing
 
 
 class Part(NamedTuple):
@@ -120,7 +121,7 @@ class Sum(Aggregate):
         Returns:
             The sum, uint64 [length] in fixed point, over the clients that stayed, and their names.
             It is 0 and of none where clients were in a sum of the same rows with others before
-            (:mod:`fedvine.aggregate.answered`), and these others are away now.
+            (:mod:`fedvine.aggregate.answered`), and these are away now, or give other rows.
 
         Raises:
             RoundAborted: if fewer clients stayed than are needed, or one sent a false share.
@@ -143,17 +144,22 @@ class Sum(Aggregate):
                    of=clients.names, expect=KEYS)
         keys, needed = alike(keys, enough)
         enough = max(enough, needed)
-        listed = {tuple(sent["listed"]) for sent in keys.values() if sent["listed"]}
-        only = set(keys) if not listed else set.intersection(*map(set, listed))
+        listed = [sent["listed"] for sent in keys.values() if sent["listed"]]
         nothing: tuple[np.ndarray, tuple[str, ...]] = np.zeros(length, np.uint64), ()
-        if len(listed) > 1 or not only <= set(keys) or len(only) < enough:
+        only = {n for n, sent in keys.items() if not listed or not sent["content"]}.union(*listed)
+
+        def fit(names: Iterable[str]) -> bool:
+            there = {n: keys[n]["content"] for n in names if keys[n]["content"]}
+            return all(fits(one, there) for one in listed)
+
+        if not only <= set(keys) or len(only) < enough or not fit(only):
             return nothing
         keys = {name: sent for name, sent in keys.items() if name in only}
         shares = ask(2, self.sum_shares, keys, of=keys, only=keys,
                      expect=Named(BOX, only=frozenset(keys), least=frozenset(keys)))
         masked = ask(3, function, *same, of=shares, expect=vector, once=once, per_client={
             n: {sender: sealed[n] for sender, sealed in shares.items()} for n in shares})
-        if listed and set(masked) != only:
+        if not fit(masked):
             return nothing
         came, gone = frozenset(masked), frozenset(shares) - frozenset(masked)
         enough = needed     # from here on the sum stays the same, whoever answers
@@ -170,9 +176,9 @@ class Sum(Aggregate):
                  ) -> dict[str, Any]:
         """Return signed keys for one sum (exchange 0); ``number`` must be above all before.
 
-        Also which clients it must be of. ``whole``: it is also of rows of earlier stages;
-        ``what``: a digest of the function and its arguments. That, the run, its plan and the stage
-        are signed, so all clients of a sum are asked for the same.
+        Also what the client gives, and what the sum must be of. ``whole``: it is also of rows of
+        earlier stages; ``what``: a digest of the function and its arguments. That, the run, its
+        plan and the stage are signed, so all clients of a sum are asked for the same.
         """
         from fedvine.aggregate.identities import identity_of
         if type(number) is not int or number <= client.sums.get("number", 0):
@@ -182,11 +188,11 @@ class Sum(Aggregate):
         client.sums.pop("released", None)       # the noise in a sum that was never opened
         client.sums |= {"number": number, "whole": whole is True, "what": what,
                         "t": client.place[0]}
+        kept = self.remembers(client)
         client.sums["party"] = Party(
             identity, number, self.needed(len(identity.roster)),
-            self.remembers(client).listed(client, self.grain, whole is True)
-            if self.remembers(client) else (),
-            digest_of(client.terms, [client.place[0], whole is True, what]))
+            digest_of(client.terms, [client.place[0], whole is True, what]),
+            **kept.terms(client, self.grain, whole is True) if kept else NO_TERMS)
         return client.sums["party"].keys()
 
     @on_client
@@ -204,7 +210,7 @@ class Sum(Aggregate):
             client.ledger.opened(client.sums["released"], came)
         signed = party.agree(came)
         if kept := self.remembers(client):
-            kept.agree(client, came, self.grain, client.sums["whole"])
+            kept.agree(client, party.said("content"), self.grain, client.sums["whole"])
         return signed
 
     @on_client
@@ -289,7 +295,7 @@ class Sum(Aggregate):
                 client.left_out = {**vars(client).get("left_out", {}),
                                    client.sums["function"]: given != "out"}
             else:
-                kept.agree(client, [], self.grain, False)
+                kept.agree(client, {}, self.grain, False)
         if sealed is None:
             return vector
         return _party(client).masked(vector, sealed)

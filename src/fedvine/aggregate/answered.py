@@ -5,21 +5,27 @@ difference of two sums of nearly the same rows of the same clients is of the row
 alone. So a client keeps a hash of each row that was in a sum, and when a stage begins decides what
 it gives:
 
-- the same rows as before: for a sum of the same clients as before, and no other
+- the same rows as before: for a sum in which the others give what they gave then, and no other;
+  those of other sums than before, as where stages are cut otherwise, wait for new ones
 - rows that are new, fewer than ``grain``: they wait, and are in the next stage's; what came before
   is given for a sum of the same clients as before
 - rows of which only some were in a sum before, so that fewer than ``grain`` are left out or alone,
   as when a cell of the table was changed: none of the stage
 - other rows: for a sum of any clients
 
-What is kept are disjoint parts of all rows, where those of one part were in the same sums, and the
-parts and clients of each sum. A site keeps them for all its runs, in a file that is written before
-a sum can be opened.
+Each client says with its keys for a sum what it gives, its ``content``: a hash of these rows under
+a key of its own, or "" where it adds 0. So a client that adds 0 now, and did not before, is to the
+others as one that is away.
+
+What is kept are disjoint parts of all rows, where those of one part were in the same sums, and of
+each sum its parts, and the contents by client. A site keeps them for all its runs, in a file that
+is written before a sum can be opened.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -39,14 +45,23 @@ from fedvine.data.identity import rows_of
 Kind = Literal["in", "wait", "out"]
 
 
+Contents = dict[str, str]       # what clients give, without those that give nothing
+
+
 class Given(NamedTuple):
     """State what of a stage is in sums: its rows are ``in``, ``wait``, or are left ``out``.
 
-    ``listed`` are the clients that a sum must be of; () for any.
+    ``listed`` is what a sum must be of, as :func:`fits` reads it.
     """
 
     kind: Kind
-    listed: tuple[str, ...] = ()
+    listed: Contents = {}       # noqa: RUF012 - never changed
+
+
+def fits(listed: Contents, contents: Contents) -> bool:
+    """Return whether a sum of ``contents`` is of what is ``listed``: {} any, "" any of a client."""
+    return not listed or (listed.keys() == contents.keys() and all(
+        content in ("", contents[name]) for name, content in listed.items()))
 
 
 class Answered:
@@ -54,15 +69,17 @@ class Answered:
 
     def __init__(self, file: Path | None = None) -> None:
         self.file, self._read_at = file, 0
+        self.key = os.urandom(16)               # of the hashes that others see
         self.rows = np.empty(0, np.uint64)      # ascending
         self.part = np.empty(0, np.int64)       # of each row
-        self.sums: list[tuple[list[int], list[str]]] = []       # its parts, and the clients in it
+        # Its parts, whether it was also of rows of earlier stages, and what was in it.
+        self.sums: list[tuple[list[int], bool, Contents]] = []
 
     def stage(self, client: Client, grain: int) -> Kind:
         """Return what of the client's stage is in sums.
 
         The memory ``client.summed`` has its rows and those that waited, whether they were
-        ``given``, and the clients of the ``last`` sum.
+        ``given``, the ``content`` that was given last, and those of all in the ``last`` sum.
         """
         was, t = vars(client).get("summed"), client.place[0]
         if was is None or was["t"] != t:
@@ -72,65 +89,74 @@ class Answered:
             with self._alone():
                 kind = self.given(rows, grain).kind
             client.summed = was = {"t": t, "rows": rows, "kind": kind, "given": False,
-                                   "last": [] if was is None else was["last"]}
+                                   "content": "" if was is None else was["content"],
+                                   "last": {} if was is None else was["last"]}
         return was["kind"]
 
-    def listed(self, client: Client, grain: int, whole: bool) -> tuple[str, ...]:
-        """Return the clients that a sum of this stage must be of; () for any.
+    def terms(self, client: Client, grain: int, whole: bool) -> dict[str, Any]:
+        """Return the ``content`` of the client in a sum of this stage, and what is ``listed``.
 
         ``whole``: the sum is also of rows of earlier stages.
         """
-        kind = self.stage(client, grain)
+        kind, was = self.stage(client, grain), client.summed
         with self._alone():
-            return self._listed(client, grain, whole, kind)
+            fresh = kind == "in" and len(was["rows"]) > 0
+            return {"listed": self._listed(client, grain, whole), "content": self._content(
+                was["rows"]) if fresh else was["content"] if whole and kind != "out" else ""}
 
-    def agree(self, client: Client, came: list[str], grain: int, whole: bool) -> None:
-        """Keep that the client's stage is in a sum of the clients ``came``.
+    def agree(self, client: Client, contents: Contents, grain: int, whole: bool) -> None:
+        """Keep that the client's stage is in a sum of ``contents``, by client; "": it adds 0.
 
         Raises :class:`FedvineError` where it must be of others.
         """
-        kind, names = self.stage(client, grain), sorted(came)
+        kind, found = self.stage(client, grain), {n: c for n, c in contents.items() if c}
+        rows = client.summed["rows"]
         with self._alone():
-            listed = self._listed(client, grain, whole, kind)
-            other = kind == "in" and self.given(client.summed["rows"], grain).kind != "in"
-            if other or (listed and list(listed) != names):
-                raise FedvineError("The server would open a sum of what was in one of other "
-                                   "clients before, and the difference would show one of them; "
+            other = kind == "in" and self.given(rows, grain, whole).kind != "in"
+            if other or not fits(self._listed(client, grain, whole), found):
+                raise FedvineError("The server would open a sum of what was in one of others "
+                                   "before, and the difference would show one of them; "
                                    "refused. What is new goes into the next stage's.")
             if kind == "in":
-                self._keep(client.summed["rows"], names)
+                self._keep(rows, found, whole)
+            content = self._content(rows) if kind == "in" and len(rows) else ""
         client.summed = {**client.summed, "given": client.summed["given"] or kind == "in",
-                         "last": names}
+                         "content": content or client.summed["content"], "last": found}
 
-    def given(self, rows: np.ndarray, grain: int) -> Given:
+    def given(self, rows: np.ndarray, grain: int, whole: bool = False) -> Given:
         """Return what is given of ``rows`` uint64 [n], ascending, none twice."""
         at = find(self.rows, rows)
         new, old = int((at < 0).sum()), self.part[at[at >= 0]]
-        mine, whole = (np.bincount(part, minlength=self._parts) for part in (old, self.part))
-        if ((mine > 0) & (mine < whole) & (np.minimum(mine, whole - mine) < grain)).any():
+        mine, all_of = (np.bincount(part, minlength=self._parts) for part in (old, self.part))
+        if ((mine > 0) & (mine < all_of) & (np.minimum(mine, all_of - mine) < grain)).any():
             return Given("out")
         if 0 < new < grain:
             return Given("wait")
-        if new or not len(rows):
-            return Given("in")
         parts = set(np.flatnonzero(mine).tolist())
-        cut = bool((mine[mine > 0] < whole[mine > 0]).any())
-        same = {tuple(names) for of, names in self.sums if set(of) == parts and not cut}
-        lists = same or {tuple(names) for of, names in self.sums if parts & set(of)}
-        return Given("in", lists.pop()) if len(lists) == 1 else Given("wait")
+        before = [(set(of), there) for of, also, there in self.sums
+                  if parts & set(of) and also == whole]
+        if new or not before:
+            return Given("in")
+        cut = bool((mine[mine > 0] < all_of[mine > 0]).any())
+        same = [there for of, there in before if of == parts and not cut]
+        return Given("in", same[0]) if same and all(s == same[0] for s in same) else Given("wait")
 
     @property
     def _parts(self) -> int:
         return int(self.part.max(initial=-1)) + 1
 
-    def _listed(self, client: Client, grain: int, whole: bool, kind: Kind) -> tuple[str, ...]:
-        rows = client.summed["rows"]
-        if kind == "in" and len(rows):
-            return self.given(rows, grain).listed
-        return tuple(client.summed["last"]) if whole else ()
+    def _listed(self, client: Client, grain: int, whole: bool) -> Contents:
+        was = client.summed
+        if was["kind"] == "in" and len(was["rows"]):
+            return self.given(was["rows"], grain, whole).listed
+        return dict.fromkeys(was["last"], "") if whole and was["kind"] != "out" else {}
 
-    def _keep(self, rows: np.ndarray, names: list[str]) -> None:
-        """Cut the parts by ``rows``, and note that these were in a sum of ``names``."""
+    def _content(self, rows: np.ndarray) -> str:
+        """Return the hash of rows uint64 [n] that others see; nobody can test a guess by it."""
+        return hashlib.blake2b(rows.tobytes(), key=self.key, digest_size=16).hexdigest()
+
+    def _keep(self, rows: np.ndarray, contents: Contents, whole: bool) -> None:
+        """Cut the parts by ``rows``, and note that these were in a sum of ``contents``."""
         if not len(rows):
             return
         at, P = find(self.rows, rows), self._parts
@@ -143,16 +169,16 @@ class Answered:
         pieces: dict[int, list[int]] = {}       # what became of each part
         for number, c in enumerate(codes.tolist()):
             pieces.setdefault(c // 2, []).append(number)
-        sums = [([piece for p in of for piece in pieces[p]], who) for of, who in self.sums]
+        sums = [([piece for p in of for piece in pieces[p]], *there) for of, *there in self.sums]
         mine = np.flatnonzero(codes % 2).tolist()
-        if (mine, names) in sums and len(codes) == P:
+        if (mine, whole, contents) in sums and len(codes) == P:
             return
         self.rows, self.part = np.insert(self.rows, place, new), np.searchsorted(codes, code)
-        self.sums = [*sums, (mine, names)]
+        self.sums = [*sums, (mine, whole, contents)]
         if self.file is not None:
             with atomic(self.file, "wb") as handle:
                 np.savez(handle, rows=self.rows, part=self.part, sums=np.frombuffer(
-                    json.dumps(self.sums).encode(), np.uint8))
+                    json.dumps([self.key.hex(), *self.sums]).encode(), np.uint8))
             self._read_at = self.file.stat().st_mtime_ns
 
     @contextmanager
@@ -181,7 +207,8 @@ class Answered:
         try:
             with np.load(self.file, allow_pickle=False) as found:
                 self.rows, self.part = found["rows"], found["part"]
-                self.sums = [(of, names) for of, names in json.loads(found["sums"].tobytes())]
+                key, *sums = json.loads(found["sums"].tobytes())
+                self.key, self.sums = bytes.fromhex(key), [tuple(one) for one in sums]
             if len(self.rows) != len(self.part):
                 raise ValueError
         except (OSError, ValueError, KeyError, BadZipFile) as error:

@@ -59,13 +59,13 @@ class Party:
         identity: the client's key and roster.
         number: of the sum.
         least: clients that must stay, where this is more than floor(2 n / 3) + 1.
-        listed: the clients that the sum must be of; none: any.
         of: a digest of what is summed; all clients of a sum must say the same.
+        **terms: what else the client says with its keys, in its signature.
     """
 
-    def __init__(self, identity: RosterMember, number: int, least: int = 1,
-                 listed: Iterable[str] = (), of: bytes = b"") -> None:
-        self.listed, self.of = list(listed), of
+    def __init__(self, identity: RosterMember, number: int, least: int = 1, of: bytes = b"",
+                 **terms: Any) -> None:
+        self.of, self.terms = of, terms
         self.identity, self.name, self.number = identity, identity.name, number
         self.threshold = max(fewest(len(identity.roster)), least)
         draw = identity.draw(number)
@@ -86,7 +86,7 @@ class Party:
         sent = {"seal": self._seal.public_key().public_bytes_raw(),
                 "mask": self._mask.public_key().public_bytes_raw(),
                 "own": hashlib.sha256(self._own).digest(), "roster": self.identity.digest,
-                "needed": self.threshold, "listed": self.listed, "of": self.of}
+                "needed": self.threshold, "of": self.of, **self.terms}
         signature = self.identity.sign("fedvine sum keys", self.number, self.name, sent)
         self._keys = {self.name: {**sent, "public": self.identity.public, "signature": signature}}
         return self._keys[self.name]
@@ -154,9 +154,6 @@ class Party:
         self._step("agree")
         listed = sorted(set(came))
         self._enough(listed)
-        if self.listed and listed != sorted(self.listed):
-            raise FedvineError("The list of clients in a sum is not that of the sum of the same "
-                               "rows before; refused.")
         if not set(listed) <= set(self._held) or self.name not in listed:
             raise FedvineError("The list of clients in a sum has unknown ones, or leaves out the "
                                f"one that it was sent to ({self.name}); refused.")
@@ -184,6 +181,10 @@ class Party:
         """Return what is signed in exchange 3: the sum, all keys, who sent shares, who came."""
         keys = [[n, self._keys[n]["signature"]] for n in sorted(self._keys)]
         return "fedvine sum list", self.number, keys, sorted(self._held), self._came
+
+    def said(self, term: str) -> dict[str, Any]:
+        """Return what the clients of the list that this one signed say, by client."""
+        return {name: self._keys[name][term] for name in self._came}
 
     def expects(self, step: str) -> None:
         """Raise :class:`FedvineError` unless ``step`` is the next one, and leave it to come."""
