@@ -169,7 +169,8 @@ class Answered:
         pieces: dict[int, list[int]] = {}       # what became of each part
         for number, c in enumerate(codes.tolist()):
             pieces.setdefault(c // 2, []).append(number)
-        sums = [([piece for p in of for piece in pieces[p]], *there) for of, *there in self.sums]
+        sums = [([piece for p in of for piece in pieces[p]], also, there)
+                for of, also, there in self.sums]
         mine = np.flatnonzero(codes % 2).tolist()
         if (mine, whole, contents) in sums and len(codes) == P:
             return
