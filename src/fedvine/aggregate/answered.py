@@ -132,14 +132,15 @@ class Answered:
             return Given("out")
         if 0 < new < grain:
             return Given("wait")
-        parts = set(np.flatnonzero(mine).tolist())
-        before = [(set(of), there) for of, also, there in self.sums
-                  if parts & set(of) and also == whole]
-        if new or not before:
+        if new:
             return Given("in")
+        parts = set(np.flatnonzero(mine).tolist())
         cut = bool((mine[mine > 0] < all_of[mine > 0]).any())
-        same = [there for of, there in before if of == parts and not cut]
-        return Given("in", same[0]) if same and all(s == same[0] for s in same) else Given("wait")
+        before = [(set(of), also, there) for of, also, there in self.sums if parts & set(of)]
+        same = {also: there for of, also, there in before if of == parts and not cut}
+        if any(also not in same for _, also, _ in before):
+            return Given("wait")
+        return Given("in", same.get(whole, {}))
 
     @property
     def _parts(self) -> int:
