@@ -17,7 +17,7 @@ from fedvine.core.refresh import batches
 from fedvine.core.rng import mixed
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import edges, kept
-from fedvine.methods._fedlink_plus import edge_columns
+from fedvine.methods._fedlink_plus import edge_columns, level
 from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
 from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted
 from fedvine.methods._fedlink_plus.lists import Facts, Scratch
@@ -41,6 +41,9 @@ WORDS = {"pairs": "the pair's own past", "steps": "what item follows which",
 Also = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
+KEPT = ("edges", "own", "known", "weights")     # of a sample, for some stages
+
+
 class Sample(NamedTuple):
     """Edges that the weights are learned from, and edges that the method measures itself by.
 
@@ -48,6 +51,7 @@ class Sample(NamedTuple):
 
     - ``edges``: float32 [n, many, WIDTH], and their ``weights`` float32 [n]
     - ``own``: features of the edges themselves, float32 [n, WIDTH]
+    - ``known``: what is known of their users (:mod:`fedvine.methods._fedlink_plus.level`)
     - ``fresh``: whether the pair is new, bool [n]
     - ``ranks``: of r of these edges beside :data:`AGAINST` items, float32 [r, AGAINST, WIDTH]
     - ``ranks_fresh``: whether their pair is new, bool [r]
@@ -56,6 +60,7 @@ class Sample(NamedTuple):
 
     edges: np.ndarray
     own: np.ndarray
+    known: np.ndarray
     weights: np.ndarray
     fresh: np.ndarray
     ranks: np.ndarray
@@ -100,15 +105,17 @@ def scratch(client: Client) -> Scratch:
 
 
 def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[int, ...],
-           also: Also | None = None) -> np.ndarray:
-    """Return features of the queries times ``w``, float64 [Q]."""
+           also: Also | None = None, b: np.ndarray = level.START) -> np.ndarray:
+    """Return features of the queries times ``w``, float64 [Q], on the common level ``b``."""
     found = np.empty(len(queries))
     order = np.argsort(queries.src, kind="stable")      # a user's queries together
     for begin in range(0, len(order), CHUNK):
         at = order[begin:begin + CHUNK]
         found[at] = weighted(features(client, queries.src[at], queries.dst[at], queries.t[at],
                                       lent, near, also), w)
-    return found
+    if (b == level.START).all():
+        return found
+    return level.columns(found, level.known(client.counts, queries.src, queries.t)) @ b
 
 
 def count(client: Client, events: EventStream) -> None:
@@ -158,7 +165,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     if not len(src):
         counts.begin(t + 1, counts.one_kind)
         return Sample(np.empty((0, many, wide), np.float32), np.empty((0, wide), np.float32),
-                      np.empty(0, np.float32),
+                      np.empty((0, level.KNOWN), np.float32), np.empty(0, np.float32),
                       np.empty(0, bool), np.empty((0, AGAINST, wide), np.float32),
                       np.empty(0, bool), np.empty((0, AGAINST), bool))
     since = counts.end
@@ -204,6 +211,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     seen = [(0, np.arange(len(place)))] if step is None else batches(came, came[place], step)
     found, fresh = np.full((len(place), many, wide), np.nan, np.float32), np.empty(len(place), bool)
     selves = np.empty((len(place), wide), np.float32)
+    users_known = np.empty((len(place), level.KNOWN), np.float32)
     ranks = np.full((len(chosen), AGAINST, wide), np.nan, np.float32)
     met, done = np.zeros((len(chosen), AGAINST), bool), 0
     empty = lent(counts, None)
@@ -214,6 +222,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         here = np.searchsorted(at, chosen[mine])
         own = features(client, src[place[at]], dst[place[at]], when[place[at]], empty, near, also)
         selves[at], fresh[at] = own, own[:, AT.pair_met] == 0
+        users_known[at] = level.known(counts, src[place[at]], when[place[at]])
         for into, items, rows in ((found, wrong, at), (ranks, beside, mine)):
             edge = np.arange(len(at)) if into is found else here
             there = items[rows] >= 0
@@ -229,7 +238,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
                 met[rows] = old
     count(client, stage[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
-    return Sample(found, selves, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks,
+    return Sample(found, selves, users_known, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks,
                   fresh[chosen], met)
 
 
