@@ -98,6 +98,9 @@ class FedLinkPlus(Method):
                         "false, and always with noise: the whole model answers")
     calibrate: bool = Field(default=True, description="bring the scores of different users to one "
                             "level; not with noise")
+    prefers: Literal["all", "new"] = Field(
+        default="all", description="pairs whose scores decide what answers, where check is on: "
+        "all and new ones alike, or those alone that did not meet before")
     without: tuple[str, ...] = Field(default=(), description="parts of the features that have no "
                                      f"weight, of {', '.join(PARTS)}, edges")
     clip: float = Field(default=0.3, gt=0, description="with noise, the largest L2 norm of a "
@@ -118,8 +121,8 @@ class FedLinkPlus(Method):
         width = edge_columns.width(world)
         search = (Noisy(width, self.clip * self.ridge, self.fade) if self.noisy()
                   else Newton(self.ridge, self.without, width))
-        return Server(newton=search, level=Level(), users=Members(), items=Members(), one_kind=False, gains={},
-                      chosen=[], alone={})
+        return Server(newton=search, level=Level(), users=Members(), items=Members(),
+                      one_kind=False, gains={}, chosen=[], levels=True, alone={})
 
     def setup(self, client: Client) -> None:
         client.counts, client.profiles = Counts(), Profiles()
@@ -188,7 +191,8 @@ class FedLinkPlus(Method):
         variants = server.newton.variants(milder=True)
         answered = [name in server.chosen[-1:] for name in variants]
         found = clients.call(
-            self.observe, np.array(list(variants.values())), int(np.argmax(answered)), at.t,
+            self.observe, np.array(list(variants.values())), int(np.argmax(answered)),
+            server.level.answer, at.t,
             expect={"one_kind": Flag(), "alone": Flag(), **dict.fromkeys(SIDES, KEYS)},
             per_client={n: [before[side][n] for side in SIDES] for n in clients.names})
         for name, reply in found.items():
@@ -196,7 +200,8 @@ class FedLinkPlus(Method):
                 server.alone = {**server.alone, name: server.alone.get(name, 0) + 1}
         if self.checks:
             samples.choose(server, list(variants), self.summed(
-                clients, self.measures, 1 + 4 * len(variants)))
+                clients, self.measures, 1 + 2 * len(samples.MEASURES) * (len(variants) + 1)),
+                self.prefers == "new")
         else:
             server.chosen.append("all")
         server.newton.begin()
@@ -232,12 +237,13 @@ class FedLinkPlus(Method):
         server.newton.take(sums / factors(units), self.negatives)
 
     @on_client
-    def observe(self, client: Client, variants: np.ndarray, answered: int, t: int,
+    def observe(self, client: Client, variants: np.ndarray, answered: int, b: np.ndarray, t: int,
                 reported: list[int]) -> dict[str, Any]:
         """Sample the stage's edges with their features, score them by ``variants``, count them.
 
-        Returns the keys of nodes that were not reported yet, none unless rows travel; and whether
-        the last answers were by weights of its own, in place of the variant that ``answered``.
+        ``b`` is the common level of the variant that ``answered``. Returns the keys of nodes that
+        were not reported yet, none unless rows travel; and whether the last answers were by
+        weights of its own, in place of that variant.
         """
         stage, counts = client.stage, client.counts
         joins = self.short(client) or (bool(client.samples) and self.aggregate.waited(client))
@@ -263,7 +269,11 @@ class FedLinkPlus(Method):
         client.cache.clear()
         if self.fallback and not self.noisy() and len(client.world.clients) > 1:
             client.own.learn(client.samples, self.negatives)
-        found = samples.measured(sample.ranks, sample.ranks_fresh, variants, sample.met)
+        levels = np.tile(level.START, (len(variants) + 1, 1))
+        levels[-1] = b
+        found = samples.measured(
+            sample.own[sample.chosen], sample.known[sample.chosen], sample.ranks,
+            np.concatenate([variants, variants[answered:answered + 1]]), levels)
         client.measured, client.ranked = samples.with_waiting(
             found, samples.compared(sample.ranks), client.measured,
             0 if self.aggregate.enough(client.ranked) and not self.aggregate.was_left_out(
@@ -287,7 +297,7 @@ class FedLinkPlus(Method):
 
     @on_client(combined="sum")
     def measures(self, client: Client) -> Part:
-        """Return whether there are measures of the stage, and these by variant, [1 + 4 V]."""
+        """Return whether there are measures of the stage, and these by variant, [9 + 8 V]."""
         return Part(client.measured, of=client.ranked)
 
     @on_client(combined="sum")
@@ -380,7 +390,8 @@ class FedLinkPlus(Method):
         return self.items, self.users, self.near
 
     def answer(self, server, clients, at: At):
-        w, b = self.weights(server), server.level.answer if self.levels(server) else level.START
+        w = self.weights(server)
+        b = server.level.answer if self.levels(server) and server.levels else level.START
         if self.share != "rows" or len(clients.names) == 1:
             return clients.call(self.predict, w, b, None)
         return clients.call(self.predict, w, b, per_client=travel.lend_unknown(

@@ -6,10 +6,11 @@ a pair and v what was counted of its user, the log odds that the pair is an edge
 was drawn beside it, are
 
     b_0 s + b_1 + b_2 v_1 + ... + b_7 v_6 + b_8 v_1 v_2 + b_9 v_3^2 + b_10 v_1^2 + b_11 v_2 v_6
-    + b_12 v_3 v_1.
+    + b_12 v_3 v_1 + m (b_13 + b_14 v_1 + b_15 v_2 + b_16 v_3 + b_17 v_6),
 
-With b_0 > 0 the order within a query stays. An edge weighs as in the loss of the softmax, and all
-pairs beside it as much together. The derivatives are sums over clients.
+where m is 1 for a pair that met. With b_0 > 0 the order of a query's pairs that met stays, and that
+of the others. An edge weighs as in the loss of the softmax, and all pairs beside it as much
+together. The derivatives are sums over clients.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
+from fedvine.methods._fedlink_plus.features import AT
 
 KNOWN = 6           # numbers that are known of a user
-WIDTH = KNOWN + 7
+WIDTH = KNOWN + 12
 LENGTH = 2 + WIDTH + WIDTH * (WIDTH + 1) // 2
 START = np.eye(WIDTH)[0]    # the score as it is
 RIDGE = 1.0                 # that draws b to it
@@ -54,11 +56,31 @@ def known(counts: Counts, users: np.ndarray, t: np.ndarray) -> np.ndarray:
                      edges > 0, np.where(edges > 0, odds, 0.0)], 1).astype(np.float32)
 
 
-def columns(s: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Return the columns of the regression, float64 [Q, WIDTH], of scores [Q] and v [Q, KNOWN]."""
+def columns(s: np.ndarray, v: np.ndarray, m: np.ndarray) -> np.ndarray:
+    """Return the columns of the regression, float64 [Q, WIDTH].
+
+    ``s`` [Q] are scores, ``v`` [Q, KNOWN] what is known of the users, ``m`` whether the pairs met.
+    """
     v = v.astype(float)
     a, b, c, _, _, f = v.T
-    return np.column_stack([s, np.ones(len(s)), v, a * b, c * c, a * a, b * f, c * a])
+    return np.column_stack([s, np.ones(len(s)), v, a * b, c * c, a * a, b * f, c * a,
+                            m, m * a, m * b, m * c, m * f])
+
+
+def scored(own: np.ndarray, D: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return scores of edges and of the pairs beside each, float64 [n, 1 + m].
+
+    ``own`` float32 [n, F] are the edges' features, ``D`` [n, m, F] those of the pairs less these;
+    a pair that is not there (NaN) gets its edge's score.
+    """
+    first = own.astype(float) @ w
+    return np.concatenate([first[:, None], first[:, None] + np.nan_to_num(D.astype(float) @ w)], 1)
+
+
+def beside(own: np.ndarray, D: np.ndarray, k: int) -> np.ndarray:
+    """Return feature ``k`` of edges and of the pairs beside each, float64 [n, 1 + m]."""
+    first = own[:, k].astype(float)
+    return np.concatenate([first[:, None], first[:, None] + np.nan_to_num(D[:, :, k])], 1)
 
 
 def derivatives(stages: Iterable[dict[str, np.ndarray]], w: np.ndarray, b: np.ndarray
@@ -69,12 +91,10 @@ def derivatives(stages: Iterable[dict[str, np.ndarray]], w: np.ndarray, b: np.nd
         D, each = kept["edges"], kept["weights"].astype(float)
         if not len(D):
             continue
-        own = kept["own"].astype(float) @ w
-        more = D.astype(float) @ w
-        there = ~np.isnan(more)
-        s = np.concatenate([own[:, None], own[:, None] + np.where(there, more, 0.0)], 1)
+        there, s = ~np.isnan(D[:, :, 0]), scored(kept["own"], D, w)
         weight = np.concatenate([each[:, None], there * (each / there.sum(1))[:, None]], 1).ravel()
-        z = columns(s.ravel(), np.repeat(kept["known"], s.shape[1], 0))
+        z = columns(s.ravel(), np.repeat(kept["known"], s.shape[1], 0),
+                    beside(kept["own"], D, AT.pair_met).ravel())
         edge = np.zeros(s.shape)
         edge[:, 0] = 1
         odds = z @ b

@@ -248,9 +248,9 @@ class Own:
         """Return the common weights ``w``, or the client's own where these are better, and which.
 
         They are compared on the edges of the newest stage by the negatives that each is above: its
-        own, and those of all edges, where honest weights of all differ more from a client's own. The own weights are those of before the stage, and
-        have not seen these edges, which the common ones have; so common weights that are still
-        worse are wrong.
+        own, and those of all edges, where honest weights of all differ more from a client's own.
+        The own weights are those of before the stage, and have not seen these edges, which the
+        common ones have; so common weights that are still worse are wrong.
         """
         own = self.former
         size, most = self.search.length(w), MOST * self.search.length(own)
