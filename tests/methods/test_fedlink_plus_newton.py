@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from fedvine.methods._fedlink_plus import level
 from fedvine.methods._fedlink_plus.features import AT, PARTS, WIDTH
-from fedvine.methods._fedlink_plus.newton import Newton, Own, above, derivatives
+from fedvine.methods._fedlink_plus.newton import LEAST, RIDGES, Newton, Own, above, derivatives
 from fedvine.methods._fedlink_plus.samples import measured
 
 EDGES, NEGATIVES, RIDGE = 120, 4, 1.0
@@ -81,7 +81,7 @@ def test_the_minimum_does_not_depend_on_the_clients(cut):
     D, weights = made(2)
     newton = found(np.split(D, cut), np.split(weights, cut))
     ridge = RIDGE * np.maximum(np.einsum("nmf,n->f", D.astype(float) ** 2, weights)
-                               / NEGATIVES / weights.sum(), 1e-6)
+                               / NEGATIVES / weights.sum(), LEAST)
 
     def whole(w):
         return loss(D, weights, w) + 0.5 * float(ridge @ w ** 2)
@@ -103,6 +103,23 @@ def test_without_a_part_is_the_minimum_of_the_quadratic_without_it():
         w[left] = np.linalg.solve(H[np.ix_(left, left)], (H @ newton.w)[left])
         assert newton.variants()[f"without {part}"] == pytest.approx(w, abs=1e-6)
     assert "without turned" not in newton.variants()
+
+
+def test_a_feature_that_hardly_differs_within_queries_gets_no_weight():
+    D, weights = made(6)
+    D[:, :, 5] = 1e-4 * (D[:, :, 0] < 0)        # as a clock's, where all times are midnight
+    assert abs(found([D], [weights]).w[5]) < 0.02
+
+
+def test_another_ridge_is_the_minimum_with_it():
+    D, weights = made(7)
+    search = found([D], [weights])
+    for name, by in RIDGES.items():
+        other = search.variants(milder=True)[name]
+        # of the quadratic loss at the minimum: H (w' - w) + (k - 1) R w' = 0
+        slope = search.hessian @ (other - search.w) + (by - 1) * search.pull * other
+        assert slope == pytest.approx(np.zeros(WIDTH), abs=1e-6)
+        assert (np.linalg.norm(other) < np.linalg.norm(search.w)) == (by > 1)
 
 
 @pytest.mark.parametrize("far", [1.0, 4.0, 30.0])

@@ -35,7 +35,7 @@ class DgCoLearnPlus(DgCoLearn):
     """DG-CoLearn's logit is one feature of a pair among counts, recencies and neighbours."""
 
     name: ClassVar[str] = "dgcolearn_plus"
-    revision: ClassVar[int] = 5         # sums in another order
+    revision: ClassVar[int] = 6         # brings the scores of users to one level
     edge_means: ClassVar[bool] = False      # features of pairs say it
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
@@ -138,4 +138,4 @@ class DgCoLearnPlus(DgCoLearn):
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return facts of the partition, and which answer was used after each stage."""
-        return super().report(server) | samples.report(server.chosen)
+        return super().report(server) | samples.report(server)

@@ -10,10 +10,15 @@ user did not meet, by Newton's method on derivatives that are summed over client
 Users who are known to two clients travel: each gets what the other counts of them, as rows of pairs
 by keyed hash (:mod:`fedvine.methods._fedlink_plus.travel`).
 
+The weights rank the items of a user. A logistic regression on the score and on what is known of the
+user, on sums over clients, too, brings the scores of different users to one level
+(:mod:`fedvine.methods._fedlink_plus.level`).
+
 The method checks itself. Before a stage is learned, some of its edges are ranked among 100 items by
-the model, by the model without each part of the features, by popularity, and by recency; what was
-best over the last stages answers. Where popularity or recency was above the model in one of the
-four scores, the odds of pairs that met before are divided by 2, 4 or 8 if that brings it nearer.
+the model, with other ridges, without each part of the features, by popularity, and by recency; what
+was best over the last stages answers, by AUC, MRR and NDCG@10 of all pairs and of new ones. Where
+popularity or recency was above the model in one of these scores, the odds of pairs that met before
+are divided by 2, 4 or 8 if that brings it nearer.
 
 A client can answer alone. What other clients add to the sums it cannot check, so it also learns
 weights from its own edges, and where the common ones rank its newest edges worse it answers by its
@@ -61,7 +66,7 @@ class FedLinkPlus(Method):
 
     name: ClassVar[str] = "fedlink_plus"
     refreshes: ClassVar[Refresh] = "event"
-    revision: ClassVar[int] = 4         # learns from items known before the stage
+    revision: ClassVar[int] = 5         # brings the scores of users to one level
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
@@ -427,7 +432,7 @@ class FedLinkPlus(Method):
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return which answer was used after each stage, and who answered by its own weights."""
-        found = samples.report(server.chosen)
+        found = samples.report(server)
         if server.alone:
             found["alone"] = server.alone
             each = ", ".join(f"{name} ({count} of {len(server.chosen)} stages)"

@@ -30,8 +30,9 @@ from fedvine.methods._fedlink_plus.features import AT, PARTS, WIDTH
 
 SIMPLE = ("popularity", "recency")
 MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
+RIDGES = {"a ridge of 1/4": 0.25, "a ridge of 4": 4.0, "a ridge of 16": 16.0}
 FAR = 64            # times its unit a feature may be
-LEAST = 1e-6        # of the ridge: some features are 0 everywhere
+LEAST = 1.0         # of the ridge: what hardly differs within a query gets no weight
 WORSE = 0.005       # share of negatives by which common weights must be worse than a client's own,
 ERRORS = np.array([2.0, 5.0])       # and standard errors: of an edge's own negatives, of all
 MOST = 10.0         # times the norm of a client's own weights that common ones have at most
@@ -110,6 +111,7 @@ class Newton:
         self.step = np.zeros(width)
         self.loss, self.done, self.fresh = np.inf, False, True
         self.hessian, self.gradient = np.eye(width), np.zeros(width)        # at w, with the ridge
+        self.pull = np.zeros(width)         # the ridge of each feature
         self.units, self.radius = np.ones(width), np.inf
 
     @property
@@ -161,7 +163,7 @@ class Newton:
         except np.linalg.LinAlgError:       # no sums of real edges have such a Hessian
             self.done = True
             return
-        self.hessian = hessian
+        self.hessian, self.pull = hessian, ridge
         self.done = bool(-self.gradient @ self.step < 1e-5 * weight)
         if self.length(self.step) > self.radius:
             self.step = self.within(self.radius)
@@ -189,9 +191,10 @@ class Newton:
         """Return weights by name, float64 [F].
 
         They are those of all parts, of each part left out, of :data:`SIMPLE` rules, and if asked
-        for of :data:`MILDER`: all parts, the odds of pairs that met before divided by a number.
+        for with the ridge times :data:`RIDGES`, and of :data:`MILDER`: all parts, the odds of
+        pairs that met before divided by a number.
         Without a part S the quadratic loss at the minimum has its own at
-        w - H^-1[:, S] (H^-1[S, S])^-1 w_S.
+        w - H^-1[:, S] (H^-1[S, S])^-1 w_S; with the ridge R times k at (H + (k - 1) R)^-1 H w.
         """
         inverse = np.linalg.inv(self.hessian)
         found = {"all": self.w}
@@ -204,6 +207,9 @@ class Newton:
         popularity, recency = np.zeros((2, len(self.w)))
         popularity[AT.item_log_fast] = recency[AT.item_log_fast] = 1.0
         recency[AT.pair_met], recency[AT.pair_age] = 1e5, 1e3
+        for name, by in RIDGES.items() if milder else ():
+            found[name] = np.asarray(np.linalg.solve(
+                self.hessian + (by - 1) * np.diag(self.pull), self.hessian @ self.w), float)
         for name, by in MILDER.items() if milder else ():
             found[name] = self.w.copy()
             found[name][AT.pair_met] -= np.log(by)

@@ -21,7 +21,7 @@ from fedvine.methods._fedlink_plus import edge_columns, level
 from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
 from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted
 from fedvine.methods._fedlink_plus.lists import Facts, Scratch
-from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE
+from fedvine.methods._fedlink_plus.newton import MILDER, RIDGES, SIMPLE
 from fedvine.methods._fedlink_plus.travel import lent, receive_items
 from fedvine.tasks import negatives
 from fedvine.tasks.negatives import Candidates
@@ -30,7 +30,8 @@ CHUNK = 1 << 15     # pairs whose features are in memory at a time
 RANKED, AGAINST = 200, 100      # edges that the method measures itself by, and items beside each
 #: AUC of all pairs together, that within a query, mean reciprocal rank, NDCG@10.
 MEASURES = ("AUC", "AUC within queries", "MRR", "NDCG@10")
-MARGIN = 0.005      # by how much another answer must have been better than the whole model
+# By how much another answer must have been better than the whole model, and with another ridge.
+MARGIN, CLOSE = 0.005, 0.001
 RECENT = 0.8        # what a stage's measure keeps a stage later
 MOST = 2.0 ** 30    # of a number in a sum
 LEVELLED = "levelled"       # what answers, brought to a common level
@@ -354,9 +355,10 @@ def choose(server: Any, names: list[str], sums: np.ndarray, new: bool) -> None:
     server.levels = bool(found.get(LEVELLED, np.zeros(1)).mean() >= 0)
     # A level comes after the weights, so these are not compared across queries.
     gains = {name: found[name][:, 1:].ravel() for name in names if name in found}
-    best = max((n for n in gains if n not in MILDER), key=lambda n: (gains[n].mean(), n),
+    best = max((n for n in gains if n not in MILDER),
+               key=lambda n: (gains[n].mean() - (0 if n in RIDGES else MARGIN), n),
                default="all")
-    if not gains or gains[best].mean() <= MARGIN:
+    if not gains or gains[best].mean() <= (CLOSE if best in RIDGES else MARGIN):
         best = "all"
     simple = np.max([gains[n] for n in SIMPLE if n in gains] or [np.zeros(1)], axis=0)
     if best == "all" and (simple > MARGIN).any():       # a column is below a simple rule
@@ -365,9 +367,28 @@ def choose(server: Any, names: list[str], sums: np.ndarray, new: bool) -> None:
     server.chosen.append(best)
 
 
-def report(chosen: Sequence[str]) -> dict[str, Any]:
-    """Return the choice after each stage, and the sentence that is shown in its place."""
-    return {"answers": list(chosen), "said": {"answers": said(chosen)}}
+def report(server: Any) -> dict[str, Any]:
+    """Return the choice after each stage, whether scores were brought to a level, and sentences.
+
+    They also say what the last choices are worth in the measures of all pairs, and of new ones.
+    """
+    found = {"answers": list(server.chosen), "levelled": server.levels,
+             "said": {"answers": said(server.chosen)}}
+    last = server.chosen[-1] if server.chosen else "all"
+    worth = [f"{words} was {_worth(server.gains[name])}" for name, words in (
+        (last, f"{_words(last)}, against the whole model,"),
+        (LEVELLED, "bringing the scores of different users to one level, which is "
+         f"{'' if server.levels else 'not '}done,")) if name != "all" and name in server.gains]
+    if worth:
+        found["said"]["levelled"] = ("On the newest edges, in the mean of AUC, MRR and NDCG, "
+                                  f"{'; '.join(worth)}.")
+    return found
+
+
+def _worth(gains: np.ndarray) -> str:
+    """Return in words what a choice is worth, of gains and stages as the server keeps them."""
+    every, new = gains[:-1].reshape(2, -1).mean(1) / gains[-1]
+    return f"worth {every:+.3f} for all pairs and {new:+.3f} for new ones"
 
 
 def said(chosen: Sequence[str]) -> str:
@@ -388,6 +409,8 @@ def _words(kind: str) -> str:
     """Return a choice in words; those that are not known as they are."""
     if kind in MILDER:
         return f"the whole model with the odds of known pairs divided by {MILDER[kind]}"
+    if kind in RIDGES:
+        return f"the whole model with {kind}"
     if kind in SIMPLE:
         return f"{kind} alone"
     part = kind.removeprefix("without ")
