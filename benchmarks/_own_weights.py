@@ -18,6 +18,7 @@ import numpy as np
 
 from fedvine.core.files import atomic
 from fedvine.experiments.experiment import Experiment
+from fedvine.methods._fedlink_plus.level import START
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives
 from fedvine.methods._fedlink_plus.samples import MARGIN, RECENT, measured
 from fedvine.results.tables import Table, TableSet
@@ -30,13 +31,14 @@ DATA: dict[str, dict[str, Any]] = {
     "Bitcoin-OTC": {"data": "bitcoin_otc"}, "AS-733": {"data": "as733"},
     "UCI, 100 clients": {"data": "uci", "split": {"by": "hash", "k": 100}}}
 SCORES = ("AUC new", "MRR new", "AUC", "MRR")
+SCORED = [5, 6, 1, 2]       # of the measures
 
 
 def own(client: Any, shared: np.ndarray, ridge: float) -> np.ndarray:
     """Return the client's own weights float64 [F], by Newton's method from the shared ones."""
     w, F = shared.copy(), len(shared)
     for _ in range(STEPS):
-        sums = derivatives(client.samples, client.weights, w)
+        sums = derivatives(client.samples, w)
         hessian = np.zeros((F, F))
         hessian[np.triu_indices(F)] = sums[2 + 2 * F:]
         pull = np.maximum(ridge * sums[2 + F:2 + 2 * F] / max(sums[0], 1.0), 1e-6)
@@ -59,10 +61,11 @@ class Watch:
             answers = self.answers.get(name)
             if answers is None:
                 continue
-            edges, weights = worker.client.samples[-1], worker.client.weights[-1]
-            if not len(edges):
+            newest = worker.client.samples[-1]
+            if not len(newest["edges"]):
                 continue
-            found = measured(edges, weights > 1, np.array(answers))[1:].reshape(-1, 4)
+            found = measured(newest["own"], newest["known"], newest["edges"], np.array(answers),
+                             np.tile(START, (len(answers), 1)))[1:].reshape(-1, 8)[:, SCORED]
             gain = self.gains.get(name, np.zeros(len(answers)))
             best = int(np.argmax(gain)) if gain.max() > MARGIN else 0
             self.scores.setdefault(at.t, []).append(np.vstack([found, found[best]]))
@@ -72,7 +75,7 @@ class Watch:
         """Compute every client's weights after a stage."""
         search: Newton = server.newton
         for name, worker in clients.workers.items():
-            if any(len(one) for one in worker.client.samples) and search.w.any():
+            if any(len(one["edges"]) for one in worker.client.samples) and search.w.any():
                 self.answers[name] = [search.w.copy(), *(
                     own(worker.client, search.w, ridge) for ridge in RIDGES)]
 

@@ -17,7 +17,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink_plus import samples
+from fedvine.methods._fedlink_plus import level, samples
 from fedvine.methods._fedlink_plus.newton import derivatives
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
@@ -96,14 +96,15 @@ def test_few_new_edges_do_not_follow_from_the_sums_of_two_stages():
     made = testing.run_small(method).finish()
     short = 0
     for worker in made.clients.workers.values():
-        sizes = [len(one) for one in worker.client.samples]
+        sizes = [len(one["edges"]) for one in worker.client.samples]
         assert all(size == 0 or size >= 6 for size in sizes[:-1])
         client, w = worker.client, made.server.newton.w
         many = len(sizes) - (0 < sizes[-1] < 6)
-        right = derivatives(client.samples[:many], client.weights[:many], w)
+        right = derivatives(client.samples[:many], w)
         part = method.derive(client, w, np.ones(len(w)))
         assert np.allclose(part.value, right) and part.of == sum(sizes[:many])
-        client.samples[-1], client.weights[-1] = client.samples[-1][:3], client.weights[-1][:3]
+        assert method.compare(client, w, level.START).of == sum(sizes[:many])
+        client.samples[-1] = {key: x[:3] for key, x in client.samples[-1].items()}
         short += method.derive(client, w, np.ones(len(w))).of == sum(sizes[:-1])
     assert short == len(made.clients.workers)
 

@@ -69,9 +69,9 @@ def test_fixed_point_finds_the_solution_of_floats_in_ten_steps(share):
         for _ in range(10):
             if plain.done:
                 break
-            plain.take(np.sum([derivatives(w.client.samples, w.client.weights, plain.trial)
+            plain.take(np.sum([derivatives(w.client.samples, plain.trial)
                                for w in clients.workers.values()], 0), 8)
-        pairs[:] = [one.reshape(-1, WIDTH) for w in clients.workers.values()
+        pairs[:] = [one["edges"].reshape(-1, WIDTH) for w in clients.workers.values()
                     for one in w.client.samples]
 
     pairs = []
@@ -96,7 +96,7 @@ def test_a_sum_that_is_masked_takes_five_calls():
         clients.log.clear()
 
     made(count, **SMALL | {"share": "sums", "buckets": 64, "aggregate": {"secure": True}})
-    sums = functions["measures"] + functions["counted"] + functions["derive"]
+    sums = sum(functions[name] for name in ("measures", "counted", "derive", "compare"))
     assert functions["measures"] == functions["counted"] == 1 <= functions["derive"] <= 3
     assert {functions[f] for f in ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")} == {sums}
 
@@ -134,15 +134,17 @@ def test_the_summary_says_what_was_spent_and_nothing_else_is_summed(share, sums)
     assert not functions["measures"] + functions["derive"] + functions["lend"]
 
 
-def edges(seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return differences of features [n, m, WIDTH], and weights."""
+def edges(seed: int, scale: float = 1.0) -> dict[str, np.ndarray]:
+    """Return differences of features [n, m, WIDTH], and weights, as clients keep them."""
     draw = np.random.default_rng(seed)
     D = scale * draw.normal(size=(60, 4, WIDTH)) * draw.uniform(0.2, 3, WIDTH)
-    return D.astype(np.float32), draw.choice([1.0, 2.0], 60).astype(np.float32)
+    return {"edges": D.astype(np.float32),
+            "weights": draw.choice([1.0, 2.0], 60).astype(np.float32)}
 
 
 def test_means_are_those_of_a_loop_over_edges():
-    D, weights = edges(0)
+    newest = edges(0)
+    D, weights = newest.values()
     w = np.zeros(WIDTH)
     w[newton.COLUMNS] = np.random.default_rng(1).normal(size=newton.MANY) / 8
     gradient, hessian = np.zeros(newton.MANY), np.zeros((newton.MANY, newton.MANY))
@@ -151,23 +153,23 @@ def test_means_are_those_of_a_loop_over_edges():
         p = np.exp(score) / (1 + np.exp(score).sum())
         gradient += each * p @ x
         hessian += each * ((x.T * p) @ x - np.outer(p @ x, p @ x))
-    found = newton.means(D, weights, w)
+    found = newton.means(newest, w)
     assert found[:newton.MANY] == pytest.approx(gradient / weights.sum(), rel=1e-3, abs=1e-4)
     assert found[newton.MANY:] == pytest.approx(
         hessian[np.triu_indices(newton.MANY)] / weights.sum(), rel=1e-3, abs=1e-4)
-    assert not newton.means(D[:0], weights[:0], w).any()
+    assert not newton.means({k: x[:0] for k, x in newest.items()}, w).any()
 
 
 def test_without_noise_steps_end_at_the_minimum_with_the_ridge_towards_the_prior():
-    D, weights = edges(2, 0.3)
+    newest = edges(2, 0.3)
     search = newton.Noisy(WIDTH, 1.0, 0.2)
     for _ in range(60):
         search.begin()
         assert not search.done
-        search.take(newton.means(D, weights, search.w), 0.0)
+        search.take(newton.means(newest, search.w), 0.0)
         assert search.done
     stages = 1 / (1 - 0.2)              # the sums of all stages, which are the same
-    slope = stages * newton.means(D, weights, search.w)[:newton.MANY]
+    slope = stages * newton.means(newest, search.w)[:newton.MANY]
     assert slope == pytest.approx(newton.PRIOR - search.w[newton.COLUMNS] * newton.SIZES, abs=1e-3)
 
 
@@ -188,7 +190,7 @@ def test_a_client_moves_a_sum_by_no_more_than_the_bound(scale):
     """With a multiplier that is next to nothing what is left is the bounded upload."""
     method = FedLinkPlus(**NOISY | {"aggregate": {"noise": 1e-5, "secure": False}})
     client = Client("ada", World(tuple("abc"), 0, 1), ledger=Ledger(fresh=seeded(0)))
-    found = newton.means(*edges(3, scale), np.zeros(WIDTH))
+    found = newton.means(edges(3, scale), np.zeros(WIDTH))
     sent = method.aggregate.protected(client, method.part(found, method.clip, 10), None)
     assert np.linalg.norm(sent) <= method.clip + 1e-4
     assert sent == pytest.approx(found * min(1, method.clip / np.linalg.norm(found)), abs=3e-5)

@@ -54,6 +54,9 @@ def run(
     by: Annotated[str | None, typer.Option(
         "--by", metavar="KEY", help="Of auto: the score to choose by, such as ndcg, mrr or "
         "auc_new [default: the task's, auc for links].")] = None,
+    prefers: Annotated[str | None, typer.Option(
+        "--for", metavar="all|new", help="Of fedlink_plus: the pairs whose scores decide what "
+        "answers, all of them or those that did not meet before [default: all].")] = None,
     track: Annotated[str | None, typer.Option(
         metavar="mlflow|tensorboard|wandb", help="Tell this tracker scores, costs and settings; "
         'needs pip install "fedvine[track]".')] = None,
@@ -73,7 +76,7 @@ def run(
     from fedvine.experiments.summary import keep_large_blocks
     keep_large_blocks()
     leave_out_compiler()
-    words = values, settings or []
+    words = values, [*(settings or []), *([f"method.prefers={prefers}"] if prefers else [])]
     automatic = command.automatic(what, *words)
     if automatic is not None:
         whole, name = automatic

@@ -21,7 +21,7 @@ import numpy as np
 from fedvine.core.method import At, Field, Server, World
 from fedvine.methods._dgcolearn import pair_features
 from fedvine.methods._dgcolearn.placement import renumber
-from fedvine.methods._fedlink_plus import edge_columns, samples
+from fedvine.methods._fedlink_plus import edge_columns, level, newton, samples
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import Profiles
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives
@@ -35,7 +35,7 @@ class DgCoLearnPlus(DgCoLearn):
     """DG-CoLearn's logit is one feature of a pair among counts, recencies and neighbours."""
 
     name: ClassVar[str] = "dgcolearn_plus"
-    revision: ClassVar[int] = 5         # sums in another order
+    revision: ClassVar[int] = 6         # brings the scores of users to one level
     edge_means: ClassVar[bool] = False      # features of pairs say it
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
@@ -72,7 +72,8 @@ class DgCoLearnPlus(DgCoLearn):
             server.edges = edge_columns.EdgeColumns(world)
         server.newton = Newton(self.ridge, width=edge_columns.width(world))
         server.keys = {side: np.empty(0, np.uint64) for side in ("users", "items")}
-        server.samples, server.weights, server.gains, server.chosen = [], [], {}, []
+        server.samples, server.gains, server.chosen, server.levels = [], {}, [], True
+        server.level = level.Level()
         return server
 
     def arrive(self, server, clients, at: At) -> None:
@@ -89,20 +90,32 @@ class DgCoLearnPlus(DgCoLearn):
         sample = samples.take_in(
             graph, self.sampled, self.negatives, self.new, self.near_by, None, t,
             pair_features.beside(server, logits))
-        server.samples = [*server.samples, sample.edges][-self.stages:]
-        server.weights = [*(self.fade * w for w in server.weights), sample.weights][-self.stages:]
+        faded = [{**one, "weights": self.fade * one["weights"]} for one in server.samples]
+        server.samples = [*faded, {key: getattr(sample, key) for key in samples.KEPT}][
+            -self.stages:]
         server.counts.trim(self.capacity)
         if edge_columns.there(world):
             server.edges.trim(self.capacity)
         server.cache.pop("scratch", None)
+        answered = variants.get((server.chosen or ["all"])[-1], server.newton.w)
+        levels = np.tile(level.START, (len(variants) + 1, 1))
+        levels[-1] = server.level.answer
         samples.choose(server, list(variants), samples.measured(
-            sample.edges, sample.fresh, np.array(list(variants.values()))))
+            sample.own, sample.known, sample.edges, np.array([*variants.values(), answered]),
+            levels), new=False)
         server.newton.begin()
         for _ in range(STEPS):                      # w <- w - H^-1 g
             if server.newton.done:
                 break
-            server.newton.take(derivatives(server.samples, server.weights, server.newton.trial),
-                               self.negatives)
+            server.newton.take(derivatives(server.samples, server.newton.trial), self.negatives)
+        server.level.begin()
+        while not server.level.done:
+            server.level.take(level.derivatives(
+                server.samples, self.weights(server), server.level.trial))
+
+    def weights(self, server: Server) -> np.ndarray:
+        """Return the weights that answer, float64 [F]."""
+        return server.newton.variants().get(server.chosen[-1], server.newton.w)
 
     @property
     def near_by(self) -> tuple[int, int, int]:
@@ -114,14 +127,15 @@ class DgCoLearnPlus(DgCoLearn):
         server = ahead(server, deep=False)
         renumber(server, server.stage)
         logits = self.scorer(server, clients) if at.R else None
-        w = server.newton.variants().get(server.chosen[-1], server.newton.w)
+        levelled = server.levels and server.chosen[-1] not in newton.SIMPLE
         graph, asked = pair_features.counter(server, clients.world, at.t), server.queries
         shift = server.stage.num_src if server.stage.bipartite else 0
         a, b = (server.placement.part[e] for e in (asked.src, asked.dst + shift))
         return {"across": (a != b) & (a >= 0) & (b >= 0), "scores": samples.scores(
-            graph, asked, w, lent(server.counts, None), self.near_by,
-            pair_features.beside(server, logits))}
+            graph, asked, self.weights(server), lent(server.counts, None), self.near_by,
+            pair_features.beside(server, logits),
+            server.level.answer if levelled else level.START)}
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return facts of the partition, and which answer was used after each stage."""
-        return super().report(server) | samples.report(server.chosen)
+        return super().report(server) | samples.report(server)

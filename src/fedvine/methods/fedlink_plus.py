@@ -10,10 +10,15 @@ user did not meet, by Newton's method on derivatives that are summed over client
 Users who are known to two clients travel: each gets what the other counts of them, as rows of pairs
 by keyed hash (:mod:`fedvine.methods._fedlink_plus.travel`).
 
+The weights rank the items of a user. A logistic regression on the score and on what is known of the
+user, on sums over clients, too, brings the scores of different users to one level
+(:mod:`fedvine.methods._fedlink_plus.level`).
+
 The method checks itself. Before a stage is learned, some of its edges are ranked among 100 items by
-the model, by the model without each part of the features, by popularity, and by recency; what was
-best over the last stages answers. Where popularity or recency was above the model in one of the
-four scores, the odds of pairs that met before are divided by 2, 4 or 8 if that brings it nearer.
+the model, with other ridges, without each part of the features, by popularity, and by recency; what
+was best over the last stages answers, by AUC, MRR and NDCG@10 of all pairs and of new ones. Where
+popularity or recency was above the model in one of these scores, the odds of pairs that met before
+are divided by 2, 4 or 8 if that brings it nearer.
 
 A client can answer alone. What other clients add to the sums it cannot check, so it also learns
 weights from its own edges, and where the common ones rank its newest edges worse it answers by its
@@ -45,9 +50,10 @@ from fedvine.core.method import At, Client, Field, Method, Server, World, on_cli
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import kept
-from fedvine.methods._fedlink_plus import edge_columns, newton, samples, travel
+from fedvine.methods._fedlink_plus import edge_columns, level, newton, samples, travel
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import PARTS, SIDES, Profiles, reasons
+from fedvine.methods._fedlink_plus.level import Level
 from fedvine.methods._fedlink_plus.newton import Newton, Noisy, Own, factors
 from fedvine.methods._fedlink_plus.travel import Members
 from fedvine.tasks.link_prediction import EdgeQueries
@@ -60,7 +66,7 @@ class FedLinkPlus(Method):
 
     name: ClassVar[str] = "fedlink_plus"
     refreshes: ClassVar[Refresh] = "event"
-    revision: ClassVar[int] = 4         # learns from items known before the stage
+    revision: ClassVar[int] = 5         # brings the scores of users to one level
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
@@ -95,6 +101,11 @@ class FedLinkPlus(Method):
                            "with noise")
     check: bool = Field(default=True, description="leave out what loses on the newest edges; "
                         "false, and always with noise: the whole model answers")
+    calibrate: bool = Field(default=True, description="bring the scores of different users to one "
+                            "level; not with noise")
+    prefers: Literal["all", "new"] = Field(
+        default="all", description="pairs whose scores decide what answers, where check is on: "
+        "all and new ones alike, or those alone that did not meet before")
     without: tuple[str, ...] = Field(default=(), description="parts of the features that have no "
                                      f"weight, of {', '.join(PARTS)}, edges")
     clip: float = Field(default=0.3, gt=0, description="with noise, the largest L2 norm of a "
@@ -115,8 +126,8 @@ class FedLinkPlus(Method):
         width = edge_columns.width(world)
         search = (Noisy(width, self.clip * self.ridge, self.fade) if self.noisy()
                   else Newton(self.ridge, self.without, width))
-        return Server(newton=search, users=Members(), items=Members(), one_kind=False, gains={},
-                      chosen=[], alone={})
+        return Server(newton=search, level=Level(), users=Members(), items=Members(),
+                      one_kind=False, gains={}, chosen=[], levels=True, alone={})
 
     def setup(self, client: Client) -> None:
         client.counts, client.profiles = Counts(), Profiles()
@@ -124,10 +135,9 @@ class FedLinkPlus(Method):
             client.edges = edge_columns.EdgeColumns(client.world)
         client.keys = {side: np.empty(0, np.uint64) for side in SIDES}      # by local number
         client.shared = {side: np.empty(0, bool) for side in SIDES}
-        client.samples, client.weights, client.measured = [], [], np.zeros(0)
+        client.samples, client.measured = [], np.zeros(0)
         client.ranked = 0       # edges in the measures
         client.met = samples.nobody(self.buckets) if self.share == "sums" else {}
-        client.newest = np.empty((0, edge_columns.width(client.world)), np.float32)
         client.own = Own(self.ridge, self.without, edge_columns.width(client.world))
 
     @model_validator(mode="before")
@@ -164,7 +174,15 @@ class FedLinkPlus(Method):
         return self.aggregate.noise > 0
 
     def rounds_at(self, t: int) -> int:
-        return 1 if self.noisy() else self.rounds
+        return 1 if self.noisy() else self.rounds + (level.STEPS if self.calibrate else 0)
+
+    def levels(self, server: Server) -> bool:
+        """Return whether scores are brought to a common level: those of weights of features."""
+        return self.calibrate and not self.noisy() and server.chosen[-1] not in newton.SIMPLE
+
+    def weights(self, server: Server) -> np.ndarray:
+        """Return the weights that answer, float64 [F]."""
+        return server.newton.variants(milder=True).get(server.chosen[-1], server.newton.w)
 
     def privacy(self, rounds: int) -> dict[str, Any]:
         uploads = rounds * (2 if self.share == "sums" else 1)
@@ -178,7 +196,8 @@ class FedLinkPlus(Method):
         variants = server.newton.variants(milder=True)
         answered = [name in server.chosen[-1:] for name in variants]
         found = clients.call(
-            self.observe, np.array(list(variants.values())), int(np.argmax(answered)), at.t,
+            self.observe, np.array(list(variants.values())), int(np.argmax(answered)),
+            server.level.answer, at.t,
             expect={"one_kind": Flag(), "alone": Flag(), **dict.fromkeys(SIDES, KEYS)},
             per_client={n: [before[side][n] for side in SIDES] for n in clients.names})
         for name, reply in found.items():
@@ -186,10 +205,12 @@ class FedLinkPlus(Method):
                 server.alone = {**server.alone, name: server.alone.get(name, 0) + 1}
         if self.checks:
             samples.choose(server, list(variants), self.summed(
-                clients, self.measures, 1 + 4 * len(variants)))
+                clients, self.measures, 1 + 2 * len(samples.MEASURES) * (len(variants) + 1)),
+                self.prefers == "new")
         else:
             server.chosen.append("all")
         server.newton.begin()
+        server.level.begin()
         if self.share == "rows":
             travel.exchange(self, server, clients, found, before)
         elif self.share == "sums":
@@ -204,7 +225,11 @@ class FedLinkPlus(Method):
     def round(self, server, clients, at: At) -> None:
         # w <- w - (H + m U^-2)^-1 g, with the sums of all clients' derivatives at w;
         # m = 0 unless that step did not lower the loss
-        if server.newton.done:
+        if server.newton.done or at.r > self.rounds:
+            # b <- b - (H + I)^-1 (g + b - b_0), the same way, once the weights are found
+            if self.levels(server) and not server.level.done:
+                server.level.take(self.summed(clients, self.compare, level.LENGTH,
+                                              self.weights(server), server.level.trial))
             return
         if self.noisy():
             server.newton.take(
@@ -217,17 +242,17 @@ class FedLinkPlus(Method):
         server.newton.take(sums / factors(units), self.negatives)
 
     @on_client
-    def observe(self, client: Client, variants: np.ndarray, answered: int, t: int,
+    def observe(self, client: Client, variants: np.ndarray, answered: int, b: np.ndarray, t: int,
                 reported: list[int]) -> dict[str, Any]:
         """Sample the stage's edges with their features, score them by ``variants``, count them.
 
-        Returns the keys of nodes that were not reported yet, none unless rows travel; and whether
-        the last answers were by weights of its own, in place of the variant that ``answered``.
+        ``b`` is the common level of the variant that ``answered``. Returns the keys of nodes that
+        were not reported yet, none unless rows travel; and whether the last answers were by
+        weights of its own, in place of that variant.
         """
         stage, counts = client.stage, client.counts
         joins = self.short(client) or (bool(client.samples) and self.aggregate.waited(client))
-        _, alone = client.own.better(variants[answered], client.samples, client.weights,
-                                    client.newest)
+        _, alone = client.own.better(variants[answered], client.samples)
         sample = samples.take_in(
             client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
             ranked=samples.RANKED if self.checks else 0)
@@ -235,24 +260,25 @@ class FedLinkPlus(Method):
         if out:         # nothing of the stage, and of what waited, is in later sums either
             sample = sample._make(column[:0] for column in sample)
             if joins:
-                client.samples[-1], client.weights[-1] = client.samples[-1][:0], sample.weights
-                client.newest = client.newest[:0]
-        client.weights = [self.fade * w for w in client.weights]
+                client.samples[-1] = {key: x[:0] for key, x in client.samples[-1].items()}
+        came = {key: getattr(sample, key) for key in samples.KEPT}
+        faded = [{**one, "weights": self.fade * one["weights"]} for one in client.samples]
         if joins:       # what came before is in no sum: it waits
-            client.samples[-1] = np.concatenate([client.samples[-1], sample.edges])
-            client.weights[-1] = np.concatenate([client.weights[-1], sample.weights])
-            client.newest = np.concatenate([client.newest, sample.own])
+            faded[-1] = {key: np.concatenate([x, came[key]]) for key, x in faded[-1].items()}
         else:
-            client.samples = [*client.samples, sample.edges][-self.stages:]
-            client.weights = [*client.weights, sample.weights][-self.stages:]
-            client.newest = sample.own
+            faded = [*faded, came][-self.stages:]
+        client.samples = faded
         counts.trim(self.capacity)
         if edge_columns.there(client.world):
             client.edges.trim(self.capacity)
         client.cache.clear()
         if self.fallback and not self.noisy() and len(client.world.clients) > 1:
-            client.own.learn(client.samples, client.weights, self.negatives)
-        found = samples.measured(sample.ranks, sample.ranks_fresh, variants, sample.met)
+            client.own.learn(client.samples, self.negatives)
+        levels = np.tile(level.START, (len(variants) + 1, 1))
+        levels[-1] = b
+        found = samples.measured(
+            sample.own[sample.chosen], sample.known[sample.chosen], sample.ranks,
+            np.concatenate([variants, variants[answered:answered + 1]]), levels)
         client.measured, client.ranked = samples.with_waiting(
             found, samples.compared(sample.ranks), client.measured,
             0 if self.aggregate.enough(client.ranked) and not self.aggregate.was_left_out(
@@ -276,7 +302,7 @@ class FedLinkPlus(Method):
 
     @on_client(combined="sum")
     def measures(self, client: Client) -> Part:
-        """Return whether there are measures of the stage, and these by variant, [1 + 4 V]."""
+        """Return whether there are measures of the stage, and these by variant, [9 + 8 V]."""
         return Part(client.measured, of=client.ranked)
 
     @on_client(combined="sum")
@@ -301,21 +327,34 @@ class FedLinkPlus(Method):
     def derive(self, client: Client, w: np.ndarray, units: np.ndarray) -> Part:
         """Return this client's sums of the loss and its derivatives at ``w``, in ``units``."""
         # The difference of two stages' sums is of the newest edges, so too few of them wait.
-        many = len(client.samples) - (self.short(client) or self.aggregate.given(client) == "wait")
-        edges = client.samples[:many]
-        found = newton.derivatives(edges, client.weights[:many], w) * factors(units)
+        found = newton.derivatives(self.ready(client), w) * factors(units)
         # Units are those of the sums before; where they were far off the server asks again.
-        return Part(np.clip(found, -samples.MOST, samples.MOST), of=sum(map(len, edges)))
+        return self.bounded(client, found)
+
+    @on_client(combined="sum", whole=True)
+    def compare(self, client: Client, w: np.ndarray, b: np.ndarray) -> Part:
+        """Return this client's sums for a step of the common level at ``b``, [level.LENGTH]."""
+        return self.bounded(client, level.derivatives(self.ready(client), w, b))
+
+    def ready(self, client: Client) -> list[dict[str, np.ndarray]]:
+        """Return the sampled edges by stage, without the newest ones where these wait."""
+        waits = self.short(client) or self.aggregate.given(client) == "wait"
+        return client.samples[:len(client.samples) - waits]
+
+    def bounded(self, client: Client, sums: np.ndarray) -> Part:
+        """Return sums over the client's sampled edges, as fixed point can hold them."""
+        return Part(np.clip(sums, -samples.MOST, samples.MOST),
+                    of=sum(len(one["edges"]) for one in self.ready(client)))
 
     @on_client(combined="sum")
     def derive_means(self, client: Client, w: np.ndarray) -> Part:
         """Return this client's mean derivatives of the stage at ``w``; they get noise."""
-        edges, weights = client.samples[-1], client.weights[-1]
-        return self.part(newton.means(edges, weights, w), self.clip, len(edges))
+        newest = client.samples[-1]
+        return self.part(newton.means(newest, w), self.clip, len(newest["edges"]))
 
     def short(self, client: Client) -> bool:
         """Return whether the newest sampled edges are too few for a sum, and not none."""
-        return bool(client.samples) and 0 < len(client.samples[-1]) < self.aggregate.grain
+        return bool(client.samples) and 0 < len(client.samples[-1]["edges"]) < self.aggregate.grain
 
     def part(self, found: np.ndarray, clip: float, of: int | np.ndarray) -> Part:
         """Return a client's part in a sum, with its bound where there is noise."""
@@ -356,20 +395,23 @@ class FedLinkPlus(Method):
         return self.items, self.users, self.near
 
     def answer(self, server, clients, at: At):
-        w = server.newton.variants(milder=True).get(server.chosen[-1], server.newton.w)
+        w = self.weights(server)
+        b = server.level.answer if self.levels(server) and server.levels else level.START
         if self.share != "rows" or len(clients.names) == 1:
-            return clients.call(self.predict, w, None)
-        return clients.call(self.predict, w, per_client=travel.lend_unknown(self, server, clients))
+            return clients.call(self.predict, w, b, None)
+        return clients.call(self.predict, w, b, per_client=travel.lend_unknown(
+            self, server, clients))
 
     @on_client
-    def predict(self, client: Client, w: np.ndarray, lent: dict[str, np.ndarray] | None,
-                queries: EdgeQueries) -> np.ndarray:
-        """Return scores float64 [Q]: weighted sums of the pairs' features."""
-        w, _ = client.own.better(w, client.samples, client.weights, client.newest)
+    def predict(self, client: Client, w: np.ndarray, b: np.ndarray,
+                lent: dict[str, np.ndarray] | None, queries: EdgeQueries) -> np.ndarray:
+        """Return scores float64 [Q]: weighted sums of the pairs' features, on a common level."""
+        w, alone = client.own.better(w, client.samples)
         kept = client.cache.get("lent")
         if kept is None or kept[0] is not lent:
             client.cache["lent"] = kept = lent, travel.lent(client.counts, lent)
-        return samples.scores(client, queries, w, kept[1], self.near_by)
+        return samples.scores(client, queries, w, kept[1], self.near_by,
+                              b=level.START if alone else b)
 
     @on_client
     def explain(self, client: Client, queries: EdgeQueries) -> list[str]:
@@ -390,7 +432,7 @@ class FedLinkPlus(Method):
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return which answer was used after each stage, and who answered by its own weights."""
-        found = samples.report(server.chosen)
+        found = samples.report(server)
         if server.alone:
             found["alone"] = server.alone
             each = ", ".join(f"{name} ({count} of {len(server.chosen)} stages)"

@@ -30,8 +30,9 @@ from fedvine.methods._fedlink_plus.features import AT, PARTS, WIDTH
 
 SIMPLE = ("popularity", "recency")
 MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
+RIDGES = {"a ridge of 1/4": 0.25, "a ridge of 4": 4.0, "a ridge of 16": 16.0}
 FAR = 64            # times its unit a feature may be
-LEAST = 1e-6        # of the ridge: some features are 0 everywhere
+LEAST = 1.0         # of the ridge: what hardly differs within a query gets no weight
 WORSE = 0.005       # share of negatives by which common weights must be worse than a client's own,
 ERRORS = np.array([2.0, 5.0])       # and standard errors: of an edge's own negatives, of all
 MOST = 10.0         # times the norm of a client's own weights that common ones have at most
@@ -42,17 +43,20 @@ def length(width: int = WIDTH) -> int:
     return 2 + 2 * width + width * (width + 1) // 2
 
 
-def derivatives(samples: Sequence[np.ndarray], weights: Sequence[np.ndarray], w: np.ndarray
-                ) -> np.ndarray:
+Kept = dict[str, np.ndarray]    # the sampled edges of a stage, see samples.Sample
+
+
+def derivatives(samples: Sequence[Kept], w: np.ndarray) -> np.ndarray:
     """Return one client's sums for a Newton step, float64 [:func:`length` of F].
 
     They are sums over edges of the weight, the loss, its gradient [F], squares of the features [F],
-    and the upper triangle of the Hessian. ``samples`` are by stage differences of features, float32
-    [n, m, F], NaN where there is no negative (each edge has one); ``weights`` float32 [n] are those
-    of the edges; ``w`` is float64 [F].
+    and the upper triangle of the Hessian. ``samples`` are by stage ``edges``, differences of
+    features float32 [n, m, F], NaN where there is no negative (each edge has one), and ``weights``
+    of the edges float32 [n]; ``w`` is float64 [F].
     """
     found, hessian = np.zeros(2 + 2 * len(w)), np.zeros((len(w), len(w)))
-    for D, each in zip(samples, weights, strict=True):
+    for one in samples:
+        D, each = one["edges"], one["weights"]
         if not len(D):
             continue
         n, m, F = D.shape
@@ -107,6 +111,7 @@ class Newton:
         self.step = np.zeros(width)
         self.loss, self.done, self.fresh = np.inf, False, True
         self.hessian, self.gradient = np.eye(width), np.zeros(width)        # at w, with the ridge
+        self.pull = np.zeros(width)         # the ridge of each feature
         self.units, self.radius = np.ones(width), np.inf
 
     @property
@@ -158,7 +163,7 @@ class Newton:
         except np.linalg.LinAlgError:       # no sums of real edges have such a Hessian
             self.done = True
             return
-        self.hessian = hessian
+        self.hessian, self.pull = hessian, ridge
         self.done = bool(-self.gradient @ self.step < 1e-5 * weight)
         if self.length(self.step) > self.radius:
             self.step = self.within(self.radius)
@@ -186,9 +191,10 @@ class Newton:
         """Return weights by name, float64 [F].
 
         They are those of all parts, of each part left out, of :data:`SIMPLE` rules, and if asked
-        for of :data:`MILDER`: all parts, the odds of pairs that met before divided by a number.
+        for with the ridge times :data:`RIDGES`, and of :data:`MILDER`: all parts, the odds of
+        pairs that met before divided by a number.
         Without a part S the quadratic loss at the minimum has its own at
-        w - H^-1[:, S] (H^-1[S, S])^-1 w_S.
+        w - H^-1[:, S] (H^-1[S, S])^-1 w_S; with the ridge R times k at (H + (k - 1) R)^-1 H w.
         """
         inverse = np.linalg.inv(self.hessian)
         found = {"all": self.w}
@@ -201,6 +207,9 @@ class Newton:
         popularity, recency = np.zeros((2, len(self.w)))
         popularity[AT.item_log_fast] = recency[AT.item_log_fast] = 1.0
         recency[AT.pair_met], recency[AT.pair_age] = 1e5, 1e3
+        for name, by in RIDGES.items() if milder else ():
+            found[name] = np.asarray(np.linalg.solve(
+                self.hessian + (by - 1) * np.diag(self.pull), self.hessian @ self.w), float)
         for name, by in MILDER.items() if milder else ():
             found[name] = self.w.copy()
             found[name][AT.pair_met] -= np.log(by)
@@ -231,34 +240,33 @@ class Own:
         """Return the newest weights."""
         return self.search.w
 
-    def learn(self, samples: Sequence[np.ndarray], weights: Sequence[np.ndarray], negatives: int
-              ) -> None:
+    def learn(self, samples: Sequence[Kept], negatives: int) -> None:
         """Make one step of Newton's method from the last weights, on all edges of the loss.
 
         Whether it lowered the loss is seen in the next stage, which begins at 0 if it did not.
         """
         self.former = self.w.copy()
         self.search.begin()
-        self.search.take(derivatives(samples, weights, self.search.trial), negatives)
+        self.search.take(derivatives(samples, self.search.trial), negatives)
         self.search.w = self.search.trial.copy()
 
-    def better(self, w: np.ndarray, samples: Sequence[np.ndarray], weights: Sequence[np.ndarray],
-               edges: np.ndarray) -> tuple[np.ndarray, bool]:
+    def better(self, w: np.ndarray, samples: Sequence[Kept]) -> tuple[np.ndarray, bool]:
         """Return the common weights ``w``, or the client's own where these are better, and which.
 
-        They are compared on the edges of the newest stage, with features ``edges`` float32 [n, F],
-        by the negatives that each is above: its own, and those of all edges, where honest weights
-        of all differ more from a client's own. The own weights are those of before the stage, and
-        have not seen these edges, which the common ones have; so common weights that are still
-        worse are wrong.
+        They are compared on the edges of the newest stage by the negatives that each is above: its
+        own, and those of all edges, where honest weights of all differ more from a client's own.
+        The own weights are those of before the stage, and have not seen these edges, which the
+        common ones have; so common weights that are still worse are wrong.
         """
         own = self.former
         size, most = self.search.length(w), MOST * self.search.length(own)
         if 0 < most < size:
             w = w * (most / size)
-        if own.any() and len(samples) and len(samples[-1]):
-            each = weights[-1] / max(float(weights[-1].sum()), 1e-12)
-            more = above(samples[-1], edges, own) - above(samples[-1], edges, w)
+        if own.any() and len(samples) and len(samples[-1]["edges"]):
+            newest = samples[-1]
+            each = newest["weights"] / max(float(newest["weights"].sum()), 1e-12)
+            more = above(newest["edges"], newest["own"], own) - above(
+                newest["edges"], newest["own"], w)
             mean = (each * more).sum(1)
             error = np.sqrt((each ** 2 * (more - mean[:, None]) ** 2).sum(1))
             if (mean > WORSE + ERRORS * error).any() and mean.sum() > 0:
@@ -317,14 +325,14 @@ LENGTH = MANY + MANY * (MANY + 1) // 2
 _UPPER = np.triu_indices(MANY)
 
 
-def means(samples: np.ndarray, weights: np.ndarray, w: np.ndarray) -> np.ndarray:
+def means(newest: Kept, w: np.ndarray) -> np.ndarray:
     """Return one client's mean gradient and Hessian of a stage's edges, float64 [LENGTH].
 
-    They are of the learned features, in units of their size; zeros without edges. ``samples`` are
-    differences of all features, float32 [n, m, F], ``weights`` float32 [n] those of the edges.
+    They are of the learned features, in units of their size; zeros without edges. ``newest`` is as
+    in :func:`derivatives`.
     """
     F = len(w)
-    sums = derivatives([samples], [weights], w)
+    sums = derivatives([newest], w)
     gradient, hessian = sums[2:2 + F], np.zeros((F, F))
     hessian[np.triu_indices(F)] = sums[2 + 2 * F:]
     hessian = hessian[np.ix_(COLUMNS, COLUMNS)] / np.outer(SIZES, SIZES)

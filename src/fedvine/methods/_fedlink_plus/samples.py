@@ -17,20 +17,24 @@ from fedvine.core.refresh import batches
 from fedvine.core.rng import mixed
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import edges, kept
-from fedvine.methods._fedlink_plus import edge_columns
+from fedvine.methods._fedlink_plus import edge_columns, level
 from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
 from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted
 from fedvine.methods._fedlink_plus.lists import Facts, Scratch
-from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE
+from fedvine.methods._fedlink_plus.newton import MILDER, RIDGES, SIMPLE
 from fedvine.methods._fedlink_plus.travel import lent, receive_items
 from fedvine.tasks import negatives
 from fedvine.tasks.negatives import Candidates
 
 CHUNK = 1 << 15     # pairs whose features are in memory at a time
 RANKED, AGAINST = 200, 100      # edges that the method measures itself by, and items beside each
-MARGIN = 0.005      # by how much another answer must have been better than the whole model
+#: AUC of all pairs together, that within a query, mean reciprocal rank, NDCG@10.
+MEASURES = ("AUC", "AUC within queries", "MRR", "NDCG@10")
+# By how much another answer must have been better than the whole model, and with another ridge.
+MARGIN, CLOSE = 0.005, 0.001
 RECENT = 0.8        # what a stage's measure keeps a stage later
 MOST = 2.0 ** 30    # of a number in a sum
+LEVELLED = "levelled"       # what answers, brought to a common level
 SHOWN = 3       # kinds of answers that a sentence names
 WORDS = {"pairs": "the pair's own past", "steps": "what item follows which",
           "clocks": "the hour and the weekday", "elsewhere": "what the user met at other clients",
@@ -41,6 +45,9 @@ WORDS = {"pairs": "the pair's own past", "steps": "what item follows which",
 Also = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
+KEPT = ("edges", "own", "known", "weights")     # of a sample, for some stages
+
+
 class Sample(NamedTuple):
     """Edges that the weights are learned from, and edges that the method measures itself by.
 
@@ -48,19 +55,19 @@ class Sample(NamedTuple):
 
     - ``edges``: float32 [n, many, WIDTH], and their ``weights`` float32 [n]
     - ``own``: features of the edges themselves, float32 [n, WIDTH]
+    - ``known``: what is known of their users (:mod:`fedvine.methods._fedlink_plus.level`)
     - ``fresh``: whether the pair is new, bool [n]
     - ``ranks``: of r of these edges beside :data:`AGAINST` items, float32 [r, AGAINST, WIDTH]
-    - ``ranks_fresh``: whether their pair is new, bool [r]
-    - ``met``: which of those items the user met before, bool [r, AGAINST]
+    - ``chosen``: which of the edges these are, int64 [r]
     """
 
     edges: np.ndarray
     own: np.ndarray
+    known: np.ndarray
     weights: np.ndarray
     fresh: np.ndarray
     ranks: np.ndarray
-    ranks_fresh: np.ndarray
-    met: np.ndarray
+    chosen: np.ndarray
 
 
 def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, lent: Lent,
@@ -100,15 +107,18 @@ def scratch(client: Client) -> Scratch:
 
 
 def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[int, ...],
-           also: Also | None = None) -> np.ndarray:
-    """Return features of the queries times ``w``, float64 [Q]."""
-    found = np.empty(len(queries))
+           also: Also | None = None, b: np.ndarray = level.START) -> np.ndarray:
+    """Return features of the queries times ``w``, float64 [Q], on the common level ``b``."""
+    found, met = np.empty((2, len(queries)))
     order = np.argsort(queries.src, kind="stable")      # a user's queries together
     for begin in range(0, len(order), CHUNK):
         at = order[begin:begin + CHUNK]
-        found[at] = weighted(features(client, queries.src[at], queries.dst[at], queries.t[at],
-                                      lent, near, also), w)
-    return found
+        x = features(client, queries.src[at], queries.dst[at], queries.t[at], lent, near, also)
+        found[at] = weighted(x, w)
+        met[at] = x[:, AT.pair_met]
+    if (b == level.START).all():
+        return found
+    return level.columns(found, level.known(client.counts, queries.src, queries.t), met) @ b
 
 
 def count(client: Client, events: EventStream) -> None:
@@ -158,9 +168,9 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     if not len(src):
         counts.begin(t + 1, counts.one_kind)
         return Sample(np.empty((0, many, wide), np.float32), np.empty((0, wide), np.float32),
-                      np.empty(0, np.float32),
+                      np.empty((0, level.KNOWN), np.float32), np.empty(0, np.float32),
                       np.empty(0, bool), np.empty((0, AGAINST, wide), np.float32),
-                      np.empty(0, bool), np.empty((0, AGAINST), bool))
+                      np.empty(0, np.int64))
     since = counts.end
     if since == -np.inf:
         counts.end, counts.span = float(when.min()), float(when.max() - when.min()) or 1.0
@@ -204,8 +214,9 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     seen = [(0, np.arange(len(place)))] if step is None else batches(came, came[place], step)
     found, fresh = np.full((len(place), many, wide), np.nan, np.float32), np.empty(len(place), bool)
     selves = np.empty((len(place), wide), np.float32)
+    users_known = np.empty((len(place), level.KNOWN), np.float32)
     ranks = np.full((len(chosen), AGAINST, wide), np.nan, np.float32)
-    met, done = np.zeros((len(chosen), AGAINST), bool), 0
+    done = 0
     empty = lent(counts, None)
     for upto, at in seen:
         count(client, stage[done:upto])
@@ -214,6 +225,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         here = np.searchsorted(at, chosen[mine])
         own = features(client, src[place[at]], dst[place[at]], when[place[at]], empty, near, also)
         selves[at], fresh[at] = own, own[:, AT.pair_met] == 0
+        users_known[at] = level.known(counts, src[place[at]], when[place[at]])
         for into, items, rows in ((found, wrong, at), (ranks, beside, mine)):
             edge = np.arange(len(at)) if into is found else here
             there = items[rows] >= 0
@@ -223,42 +235,45 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
             less = np.full((len(rows), items.shape[1], wide), np.nan, np.float32)
             less[there] = x - own[which]
             into[rows] = less
-            if into is ranks:
-                old = np.zeros(there.shape, bool)
-                old[there] = x[:, AT.pair_met] > 0
-                met[rows] = old
     count(client, stage[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
-    return Sample(found, selves, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks,
-                  fresh[chosen], met)
+    weights = np.where(fresh, np.float32(new), np.float32(1))
+    return Sample(found, selves, users_known, weights, fresh, ranks, chosen)
 
 
-def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray,
-             met: np.ndarray | None = None) -> np.ndarray:
-    """Return how well each variant of the weights, [V, F], ranks sampled edges: [1 + 4 V].
+def measured(own: np.ndarray, known: np.ndarray, sampled: np.ndarray, variants: np.ndarray,
+             levels: np.ndarray) -> np.ndarray:
+    """Return how well each variant of the weights, [V, F], answers for sampled edges: [1 + 8 V].
 
-    The first number is 1, or 0 without any edge; then there are by variant AUC and mean reciprocal
-    rank of new pairs (of all where none is new), and of all pairs. ``sampled`` float32 [n, m, F]
-    are differences of features, NaN where there is no negative; ``fresh`` says which pairs are new,
-    and ``met`` [n, m] which negatives their user met before: a new pair is not compared with these.
+    The first number is 1, or 0 without any edge; then there are by variant the measures of
+    :data:`MEASURES`, of all pairs and of new ones (of all where none is new). ``own`` float32
+    [n, F] are features of the edges, ``known`` what is known of their users, ``sampled`` [n, m, F]
+    differences of features, NaN where there is no negative; a new pair is not compared with items
+    that its user met. ``levels`` [V, level.WIDTH] are those that the scores are brought to.
     """
-    found = np.zeros((len(variants), 4))
+    found = np.zeros((len(variants), 2 * len(MEASURES)))
     there = ~np.isnan(sampled[:, :, 0])
-    sampled = np.where(there[:, :, None], sampled, 0).astype(float)
-    unmet = there if met is None else there & ~met
-    new = fresh & unmet.any(1)
-    groups = [(new, unmet) if new.any() else (there.any(1), there), (there.any(1), there)]
-    for v, w in enumerate(variants if there.any() else ()):
-        more = sampled @ w
-        ahead = (more > 0) + 0.5 * (more == 0)
-        found[v] = [value for rows, among in groups for value in _ranked(ahead[rows], among[rows])]
+    met = level.beside(own, sampled, AT.pair_met) > 0
+    unmet = there & ~met[:, 1:]
+    new = ~met[:, 0] & unmet.any(1)
+    groups = [(there.any(1), there), (new, unmet) if new.any() else (there.any(1), there)]
+    users = np.repeat(known, met.shape[1], 0)
+    for v, (w, b) in enumerate(zip(variants, levels, strict=True) if there.any() else ()):
+        s = level.scored(own, sampled, w)
+        if (b != level.START).any():
+            s = (level.columns(s.ravel(), users, met.ravel()) @ b).reshape(s.shape)
+        found[v] = [x for rows, among in groups for x in _ranked(s[rows], among[rows])]
     return np.append(float(there.any()), found)
 
 
-def _ranked(ahead: np.ndarray, among: np.ndarray) -> tuple[float, float]:
-    """Return AUC and mean reciprocal rank, of how far each of ``among`` is ahead, both [n, m]."""
-    above = (ahead * among).sum(1)
-    return float((1 - above / among.sum(1)).mean()), float((1 / (1 + above)).mean())
+def _ranked(s: np.ndarray, among: np.ndarray) -> tuple[float, ...]:
+    """Return :data:`MEASURES` of edges' scores [n, 1 + m], with those of the pairs ``among``."""
+    edge, others = s[:, :1], s[:, 1:]
+    above = (((others > edge) + 0.5 * (others == edge)) * among).sum(1)
+    rank, beside = 1 + above, np.sort(others[among])
+    pooled = (np.searchsorted(beside, edge) + np.searchsorted(beside, edge, "right")).mean()
+    return (float(pooled / (2 * len(beside))), float((1 - above / among.sum(1)).mean()),
+            float((1 / rank).mean()), float(((rank <= 10) / np.log2(1 + rank)).mean()))
 
 
 def compared(sampled: np.ndarray) -> int:
@@ -320,32 +335,60 @@ def enter_totals(client: Client, others: np.ndarray) -> None:
                                   "count": there[local, None].astype(np.float32) * POWERS[:, 1]})
 
 
-def choose(server: Any, names: list[str], sums: np.ndarray) -> None:
+def choose(server: Any, names: list[str], sums: np.ndarray, new: bool) -> None:
     """Take a stage's measures, summed over clients, and choose which of ``names`` answers next.
 
-    ``sums`` are those of :func:`measured`; ``server.gains`` and ``chosen`` are brought up to date.
+    ``sums`` are those of :func:`measured`; the last variant, :data:`LEVELLED`, is what answered,
+    brought to a common level. ``new``: the measures of new pairs alone decide. The server's
+    ``gains``, ``chosen`` and ``levels``, whether the level is used, are brought up to date.
     """
+    many = 2 * len(MEASURES)
     if sums[0] > 0 and server.newton.w.any():
-        mean = sums[1:].reshape(len(names), 4) / sums[0]
-        for k, name in enumerate(names):        # better than the whole model by, and stages
-            server.gains[name] = RECENT * server.gains.get(name, np.zeros(5)) + np.append(
-                mean[k] - mean[0], 1.0)
-    gains = {name: server.gains[name][:4] / server.gains[name][4] for name in names
-             if name in server.gains}
-    best = max((n for n in gains if n not in MILDER), key=lambda n: (gains[n].mean(), n),
+        mean = sums[1:].reshape(-1, many) / sums[0]
+        before = dict(zip(names, mean, strict=False))
+        for name, values in [*before.items(), *([(LEVELLED, mean[-1])] if len(mean) > len(names)
+                                                else [])]:
+            less = before[server.chosen[-1] if name == LEVELLED else names[0]]
+            server.gains[name] = RECENT * server.gains.get(name, np.zeros(many + 1)) + np.append(
+                values - less, 1.0)         # by so much better than the whole model, and stages
+    found = {n: g[:-1].reshape(2, -1)[int(new):] / g[-1] for n, g in server.gains.items()}
+    server.levels = bool(found.get(LEVELLED, np.zeros(1)).mean() >= 0)
+    # A level comes after the weights, so these are not compared across queries.
+    gains = {name: found[name][:, 1:].ravel() for name in names if name in found}
+    best = max((n for n in gains if n not in MILDER),
+               key=lambda n: (gains[n].mean() - (0 if n in RIDGES else MARGIN), n),
                default="all")
-    if not gains or gains[best].mean() <= MARGIN:
+    if not gains or gains[best].mean() <= (CLOSE if best in RIDGES else MARGIN):
         best = "all"
-    simple = np.max([gains[n] for n in SIMPLE if n in gains] or [np.zeros(4)], axis=0)
+    simple = np.max([gains[n] for n in SIMPLE if n in gains] or [np.zeros(1)], axis=0)
     if best == "all" and (simple > MARGIN).any():       # a column is below a simple rule
         best = min(("all", *(n for n in MILDER if n in gains)),
                    key=lambda n: np.maximum(simple - gains[n], 0).sum())
     server.chosen.append(best)
 
 
-def report(chosen: Sequence[str]) -> dict[str, Any]:
-    """Return the choice after each stage, and the sentence that is shown in its place."""
-    return {"answers": list(chosen), "said": {"answers": said(chosen)}}
+def report(server: Any) -> dict[str, Any]:
+    """Return the choice after each stage, whether scores were brought to a level, and sentences.
+
+    They also say what the last choices are worth in the measures of all pairs, and of new ones.
+    """
+    found = {"answers": list(server.chosen), "levelled": server.levels,
+             "said": {"answers": said(server.chosen)}}
+    last = server.chosen[-1] if server.chosen else "all"
+    worth = [f"{words} was {_worth(server.gains[name])}" for name, words in (
+        (last, f"{_words(last)}, against the whole model,"),
+        (LEVELLED, "bringing the scores of different users to one level, which is "
+         f"{'' if server.levels else 'not '}done,")) if name != "all" and name in server.gains]
+    if worth:
+        found["said"]["levelled"] = ("On the newest edges, in the mean of AUC, MRR and NDCG, "
+                                  f"{'; '.join(worth)}.")
+    return found
+
+
+def _worth(gains: np.ndarray) -> str:
+    """Return in words what a choice is worth, of gains and stages as the server keeps them."""
+    every, new = gains[:-1].reshape(2, -1).mean(1) / gains[-1]
+    return f"worth {every:+.3f} for all pairs and {new:+.3f} for new ones"
 
 
 def said(chosen: Sequence[str]) -> str:
@@ -366,6 +409,8 @@ def _words(kind: str) -> str:
     """Return a choice in words; those that are not known as they are."""
     if kind in MILDER:
         return f"the whole model with the odds of known pairs divided by {MILDER[kind]}"
+    if kind in RIDGES:
+        return f"the whole model with {kind}"
     if kind in SIMPLE:
         return f"{kind} alone"
     part = kind.removeprefix("without ")
