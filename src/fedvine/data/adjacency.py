@@ -66,7 +66,7 @@ class Adjacency:
         return sum(a.nbytes for a in (self.start, self.degree, self.room, self.pool))
 
     def grow(self, count: int) -> None:
-        """Let there be ``count`` nodes; those that are new have no neighbours."""
+        """Make room for ``count`` nodes; those that are new have no neighbours."""
         if count > len(self.start):
             more = max(count, len(self.start) + len(self.start) // 32) - len(self.start)
             self.start, self.degree, self.room = (np.concatenate([a, np.zeros(more, a.dtype)])

@@ -19,6 +19,8 @@ Different from the paper, by default:
 - a node's own row has weights V, where Eq. (2) has {v} in AGG; no sigma after the last layer
 - states and scores come from the shared model and a fresh exchange, without the edges predicted
 - clients are as many from the start; Appendix A.1 adds one where the snapshot has grown
+- a client learns which of its nodes have neighbours elsewhere, and how many, which Section 3.3
+  keeps from it
 
 What each side learns of the data (Section 3.3, Appendix H): ``docs/reference-dgcolearn.md``.
 """
@@ -103,7 +105,7 @@ class DgCoLearn(ClientFunctions, Method):
         "so many snapshots, in turn; 0: only where something changed")
     exchange: Literal["layerwise", "paper", "two-hop-exact", "fedgcn", "none"] = Field(
         default="layerwise", description="what clients learn of neighbours elsewhere: sums before "
-        "each layer; Eqs. (5), (6) as printed; the same with the term that (6) leaves out; sums of "
+        "each layer; Eqs. (5), (6) as printed; the same, exact on plain sums; sums of "
         "features in place of features; nothing")
     backbone: Backbone = Field(
         default="sage", description="aggregation: mean; that of a GCN; a GCN whose weights evolve "

@@ -1,12 +1,12 @@
 """FedLink (Yao, Fan et al.): federated link prediction on dynamic graphs.
 
 Each client keeps the last S x C edges in constant FIFO buffers (Section 3.2.1) and trains on one
-buffer of C edges a local step. The server averages differences of W = (w, I, J): the weights of the
-encoder (``server.model``, :mod:`fedvine.nn.sage`) and the embeddings of users and of items, a row a
-node (``server.users``, ``server.items``, :mod:`fedvine.nn.embedding`). All clients share a user's
-row, so a user who travels is known on arrival (Section 3.2.2).
+buffer of C edges in each local step. The server averages differences of W = (w, I, J): the weights
+of the encoder (``server.model``, :mod:`fedvine.nn.sage`) and the embeddings of users and of items,
+one row for each node (``server.users``, ``server.items``, :mod:`fedvine.nn.embedding`). All clients
+share a user's row, so a user who travels is known on arrival (Section 3.2.2).
 
-Other than in the box, only rows of nodes in the chosen buffers travel (the mathematics is the
+Unlike in the box, only rows of nodes in the chosen buffers travel (the mathematics is the
 same), and a row's sum is by default divided by the number of clients that touched the row: most
 items belong to one client, and 1/K would make their steps K times smaller. Not in the box either:
 Adam, ``masked``, ``capacity="auto"``, ``join``, features of users and items, means
@@ -74,7 +74,7 @@ class FedLink(OnDevice, Method):
         default="adam", description="Adam (row-wise on rows, the code) or SGD (the box)")
     score_by: Literal["cosine", "dot"] = Field(
         default="dot", description="the similarity s of Eq. (1): cosine (paper) or dot (code)")
-    negatives: int = Field(default=2, ge=1, description="negatives a positive in the loss")
+    negatives: int = Field(default=2, ge=1, description="negatives for each positive in the loss")
     masked: float = Field(
         default=0.5, ge=0, lt=1, description="share of edges that a step supervises and keeps out "
         "of message passing; 0: all are supervised and all carry messages, as in the code")
@@ -293,7 +293,7 @@ class FedLink(OnDevice, Method):
     @on_client
     def predict(self, client: Client, model: Any, sent: dict[str, Any],
                 queries: EdgeQueries) -> torch.Tensor:
-        """Return Eq. (1) for each pair [P]; messages pass over all edges that the client keeps."""
+        """Return the logit of Eq. (1) for each pair [P]; all edges that are kept carry messages."""
         known, asked, held = client.cache["look"]
         again = isinstance(held, Held)
         nodes = known if again else ends(self.retained(client), asked)

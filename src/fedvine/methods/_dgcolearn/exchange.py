@@ -7,7 +7,8 @@ the transpose C^T carries gradients back.
 
 Exchanges of raw features are not exact through weights and non-linearities; they are here to
 compare with: Eqs. (5), (6) as printed, and FedGCN. With A = A_s + C (a loop at every node in A_s),
-A^2 = A_s^2 + A_s C + C A_s + C^2, and the published proof leaves A_s C out. Eqs. (5), (6) correct H
+A^2 = A_s^2 + A_s C + C A_s + C^2. Of A_s C Eq. (6) has the loops alone, and it counts a node's own
+row twice, as a neighbour of its neighbours elsewhere and beside these. Eqs. (5), (6) correct H
 of Eq. (2), which is the GRU's input in Eq. (3): what they add never enters a state but through it.
 They are sums (Z = Adj X in the proof), while our layers take means (Eq. (2) leaves AGG open): where
 a node has many neighbours elsewhere its correction outweighs the rest, and the GRU saturates.
@@ -300,7 +301,7 @@ def corrections(method: Any, client: Client, found: tuple[Any, ...]) -> list[tor
     own = torch.zeros_like(x).index_add(0, places, rows[:, :F])
     if exchange == "two-hop-exact":                 # A_s C X + C (A_s X + C X), of all own nodes
         second = (own + part.add_neighbours(own)).index_add(0, places, rows[:, F:] + again)
-        return [own @ P, second @ P]            # (5), (6) with the term that (6) leaves out
+        return [own @ P, second @ P]            # (5), and (6) put right
     sums = rows[:, :F] @ P
     second = rows[:, F:] + sums + (count[:, None] * x[places] + again) @ P
     return [own @ P, x.new_zeros(n, method.hidden).index_add(0, places, second)]    # (5), (6)

@@ -102,7 +102,7 @@ class ChangedGraph:
         return self.adjacency.edges()
 
     def grow(self, count: int) -> None:
-        """Let there be ``count`` nodes."""
+        """Make room for ``count`` nodes."""
         self.adjacency.grow(count)
         self.held.grow(count)
         if count > len(self.active):
@@ -117,7 +117,7 @@ class ChangedGraph:
         self.elsewhere = np.zeros_like(self.summed) if self.apart else self.summed
 
     def meet(self, fresh: np.ndarray) -> None:
-        """Let new nodes be of the changed set; they have no edges yet."""
+        """Put new nodes, which have no edges yet, into the changed set."""
         self.changed, self.kept = np.concatenate([self.changed, fresh]), None
         self.held.renew(fresh, fresh)
         self.active[fresh] = True
@@ -313,7 +313,7 @@ class HeldLayer:
         self.changed, self.given = (np.zeros(0, np.int32) for _ in range(2))
 
     def grow(self, count: int) -> None:
-        """Let there be ``count`` nodes."""
+        """Make room for ``count`` nodes."""
         self.has, self.changed = longer(self.has, count), longer(self.changed, count)
         self.given, self.rows = longer(self.given, count, -1), longer(self.rows, count)
 
@@ -341,7 +341,7 @@ class Held:
         self.edges, self.clock = np.zeros(0, np.int32), 0
 
     def grow(self, count: int) -> None:
-        """Let there be ``count`` nodes."""
+        """Make room for ``count`` nodes."""
         self.edges = longer(self.edges, count)
         for layer in self.layers:
             layer.grow(count)

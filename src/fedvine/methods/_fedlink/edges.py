@@ -122,7 +122,7 @@ class AutoCapacity:
 
     def resize(self, kept: EdgeBuffers, src: np.ndarray, dst: np.ndarray, new: int,
                draw: np.random.Generator) -> None:
-        """Measure, and resize ``kept`` where it differs by a quarter from the size that is best.
+        """Measure, and resize ``kept`` where the size that is best differs by a factor of 1.25.
 
         ``src`` and ``dst`` [n] are all edges so far, oldest first, the last ``new`` have just come.
         """
