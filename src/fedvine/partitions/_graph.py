@@ -196,13 +196,13 @@ def place(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int, *,
     First, in order of their numbers, the new nodes with an old neighbour are placed; then by waves
     the neighbours of nodes placed before. Each goes to the part with room that owns most of its
     neighbours; if those parts are full, to the one with room that owns most ends of walks of two
-    edges from it; else to the lightest. Nodes that are not connected to old ones are placed last, in the
-    same way, and their neighbours follow them. Of equals the lighter part is taken, and then the one with fewer
-    nodes. A part exceeds its capacity (volume, the sum of degrees; None: 1.03 times the mean) only
-    if all are too full, or if it was too full before. Work is proportional to the degrees of new
-    nodes (of their neighbours too, if parts are full), plus one pass over all owners. Raises
-    :class:`FedvineError` for an owner that is not in -1..k-1, or another number of owners than
-    nodes.
+    edges from it; else to the lightest. Nodes that are not connected to old ones are placed last,
+    in the same way, and their neighbours follow them. Of equals the lighter part is taken, and then
+    the one with fewer nodes. A part exceeds its capacity (volume, the sum of degrees; None: 1.03
+    times the mean) only if all are too full, or if it was too full before. Work is proportional to
+    the degrees of new nodes (of their neighbours too, if parts are full), plus one pass over all
+    owners. Raises :class:`FedvineError` for an owner that is not in -1..k-1, or another number of
+    owners than nodes.
     """
     indptr = np.ascontiguousarray(indptr, np.int64)
     found = np.array(owner, np.int32)
