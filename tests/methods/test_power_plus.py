@@ -19,7 +19,7 @@ from fedvine.data.graph import Graph
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
-from fedvine.methods._power_plus import choice, own_sums, products
+from fedvine.methods._power_plus import choice, own_sums, prior, products
 from fedvine.methods._power_plus.closed_form import Form
 from fedvine.methods._power_plus.propagation import smoothed
 from fedvine.methods.power_plus import PowerPlus
@@ -112,7 +112,7 @@ def test_the_server_sees_no_model_of_a_client():
     split, plan = case(blobs(120))
     run(PowerPlus(rounds=1, aggregate={"secure": True}, width=40), split, plan,
         engine=listening(note, LocalClients)).finish()
-    assert {f for f in seen if any(map(len, seen[f]))} == {"learn", "judge"}
+    assert {f for f in seen if any(map(len, seen[f]))} == {"learn", "judge", "answers_to_folds"}
     size = np.concatenate([b.view(np.int64) for b in seen["learn"]]) / 2.0**63
     assert len(size) > 1000 and abs(size.mean()) < 5 / np.sqrt(3 * len(size))
     assert abs(np.abs(size).mean() - 0.5) < 5 * 0.29 / np.sqrt(len(size))
@@ -488,3 +488,80 @@ def am_of_one(split: Any, plan: Any, name: str) -> float:
     """Return the score of a client without others."""
     made = run(PowerPlus(rounds=1, width=40), replace(split, parts={name: split.parts[name]}), plan)
     return made.finish().scores["test"]["client"][name]["am"]
+
+
+# -- the class prior and the temperature -----------------------------------------------------------
+def unequal(seed: int, n: int = 600, rare: float = 0.1, sharp: float = 3.0) -> tuple:
+    """Scores of two classes of which one is rare, in units of a third of the log odds."""
+    draw = np.random.default_rng(seed)
+    y = (draw.random(n) < rare).astype(int)
+    x = draw.normal(size=n) + 1.5 * y
+    odds = 1.5 * x - 1.125                      # as if both classes were as frequent
+    scores = np.stack([np.zeros(n), odds / sharp], 1)
+    return np.concatenate([scores, np.full((n, 1), prior.UNKNOWN)], 1), y
+
+
+def test_sums_of_the_prior_are_those_of_a_loop_over_nodes():
+    scores, y = unequal(0, 50)
+    shares = prior.log_shares(np.array([45.0, 5.0, 0.0]))
+    sums = prior.judged(scores, y, shares)
+    assert sums[:3].tolist() == [(y == 0).sum(), (y == 1).sum(), 0]
+    found = sums[3:].reshape(len(prior.PRIORS), len(prior.HEATS), 4)
+    for i, alpha in enumerate(prior.PRIORS):
+        for j, beta in enumerate(prior.HEATS):
+            loss, right = 0.0, np.zeros(3)
+            for s, of in zip(scores[:, :2], y, strict=True):
+                odds = beta * s + alpha * np.log([0.9, 0.1])
+                loss -= odds[of] - np.log(np.exp(odds).sum())
+                right[of] += odds.argmax() == of
+            assert found[i, j] == pytest.approx([loss, *right])
+    halves = sum(prior.judged(scores[at], y[at], shares) for at in (slice(0, 20), slice(20, 50)))
+    assert halves == pytest.approx(sums)
+
+
+def test_the_prior_and_the_temperature_that_made_the_labels_are_found():
+    scores, y = unequal(1, 4000)
+    shares = prior.log_shares(np.bincount(y, minlength=3).astype(float))
+    sums = prior.judged(scores, y, shares)
+    level = prior.chosen(sums, 3, "accuracy")
+    assert level == prior.Level(1.0, 3.0)
+    assert prior.chosen(sums, 3, "loss") == level
+    assert prior.chosen(sums, 3, "balanced").prior == 0.0
+    test, truth = unequal(2, 4000)
+    odds = prior.levelled(test, level, shares)
+    assert (odds[:, 2] == prior.UNKNOWN).all()
+    p = 1 / (1 + np.exp(odds[:, 0] - odds[:, 1]))
+    for low in np.arange(0, 1, 0.25):
+        at = (p >= low) & (p < low + 0.25)
+        assert abs(p[at].mean() - truth[at].mean()) < 0.1
+    assert (odds.argmax(1) == truth).mean() > max((truth == 0).mean(),
+                                                  (test.argmax(1) == truth).mean())
+
+
+def test_where_no_score_helps_the_commonest_class_is_the_answer_and_it_is_said():
+    scores, y = unequal(3, 800)
+    shares = prior.log_shares(np.bincount(y, minlength=3).astype(float))
+    wrong = scores * [-1, -1, 1]
+    assert prior.chosen(prior.judged(wrong, y, shares), 3, "accuracy").heat == 0.0
+    assert prior.chosen(np.zeros(prior.size(3)), 3, "accuracy") == prior.Level()
+    graph = blobs(300, 2)
+    draw = np.random.default_rng(4)
+    noise = Graph.make(draw.normal(size=(300, 6)), np.empty((2, 0), int),
+                       (draw.random(300) < 0.15).astype(int), name="noise")
+    for data, said in ((noise, True), (graph, False)):
+        split, plan = case(data)
+        made = run(PowerPlus(rounds=0, width=24, expansion=3), split, plan).finish()
+        assert ("level" in made.summary["report"].get("said", {})) is said
+        scores = made.scores["test"]["mean"]
+        assert scores["accuracy"] >= scores["common"] - 1e-9
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_prior_is_that_of_all_clients_together(secure):
+    split, plan = case(blobs(300, 4))
+    method = PowerPlus(rounds=0, width=24, expansion=3, aggregate={"secure": secure})
+    made = run(method, split, plan).finish()
+    shares = made.server.closed["shares"]
+    assert np.exp(shares).sum() == pytest.approx(1)
+    assert made.server.closed["level"] == list(prior.chosen(
+        made.server.closed["levels"], 4, "accuracy"))

@@ -46,7 +46,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Array
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.state import unsent
-from fedvine.methods._power_plus import choice, own_sums
+from fedvine.methods._power_plus import choice, own_sums, prior
 from fedvine.methods._power_plus.propagation import means, smoothed
 from fedvine.nn.gat import Inputs, below
 from fedvine.tasks.class_incremental import NodeQueries
@@ -83,8 +83,8 @@ class PowerPlus(choice.Choosing):
 
     @property
     def revision(self) -> int:  # type: ignore[override]
-        """Return 4; 3 without a client's correction, where scores are those of before."""
-        return 4 if self.corrects else 3
+        """Return 6; 5 without a client's correction."""
+        return 6 if self.corrects else 5
 
     # -- memory ------------------------------------------------------------------------------------
     def noisy(self) -> bool:
@@ -234,7 +234,8 @@ class PowerPlus(choice.Choosing):
         found = found + trial.rows * alike
         if trial.net and not alone:
             found = found + trial.net * self.network(client, model["network"], graph)       # (d)
-        return torch.from_numpy(found[nodes])
+        return torch.from_numpy(prior.levelled(
+            found[nodes], prior.Level(*closed["level"]), closed["shares"]).astype(np.float32))
 
     def by_rows(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
         """Compute scores [Q, classes]: log probabilities, plus weighted cosines with the rows."""
@@ -256,11 +257,15 @@ class PowerPlus(choice.Choosing):
         held = server.closed
         chosen, T = self.trials()[held["chosen"]], max(held["tried"], 1)
         alone = self.trials().index(chosen._replace(net=0.0))
-        found = {"chosen": chosen._asdict(), "right": float(held["right"][alone] / T)}
+        found = {"chosen": chosen._asdict(), "right": float(held["right"][alone] / T),
+                 "level": prior.Level(*held["level"])._asdict()}
+        if not held["level"][1]:
+            found["said"] = {"level": "On labelled nodes that were held back no score was right as "
+                                      "often as naming the commonest class, so that is the answer."}
         if server.alone:
             each = ", ".join(f"{name} ({count} times)" for name, count in sorted(
                 server.alone.items()))
-            found |= {"alone": server.alone, "said": {"alone": (
+            found |= {"alone": server.alone, "said": {**found.get("said", {}), "alone": (
                 "Answered by sums of their own nodes, as those of all answered these worse: "
                 f"{each}.")}}
         return found

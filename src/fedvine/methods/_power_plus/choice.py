@@ -23,13 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.expect import Flag
 from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power_plus import own_sums
+from fedvine.methods._power_plus import own_sums, prior
 from fedvine.methods._power_plus.closed_form import ClosedForm
+from fedvine.methods._power_plus.prior import UNKNOWN, Level
 from fedvine.methods._power_plus.products import folded
 from fedvine.methods._power_plus.propagation import means
 from fedvine.tasks.class_incremental import NodeQueries
@@ -38,7 +40,6 @@ RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 STEPS = (2, 0)
 ROWS = (0.5, 0.0, 1.0, 2.0)
 NETS = (0.2, 0.0, 0.5, 1.0)
-UNKNOWN = -1e4      # the score of a class that was not learned
 UNSEEN = 8          # one labelled node in so many judges the network, which does not learn from it
 
 
@@ -136,6 +137,8 @@ class Choosing(ClosedForm):
     fallback: bool = Field(default=True, description="a client whose nodes of the newest task are "
                            "answered worse by the sums of all than by its own answers by its own; "
                            "needs personal")
+    by: prior.By = Field(default="accuracy", description="what the class prior is chosen by: right "
+                         "answers, their mean share over classes, or the log loss")
 
     def setup(self, client: Client) -> None:
         super().setup(client)
@@ -154,7 +157,8 @@ class Choosing(ClosedForm):
     def nothing(self, world: World) -> dict[str, Any]:
         none = np.zeros(len(self.trials()), np.int64)
         return {**super().nothing(world), "right": none, "held": none, "tried": 0, "unseen": 0,
-                "chosen": 0}
+                "chosen": 0, "levels": np.zeros(prior.size(world.facts["classes"])),
+                "level": list(Level()), "shares": np.zeros(world.facts["classes"])}
 
     def solve(self, server: Server, world: World) -> None:
         """Compute the weights and rows to answer by, as the chosen trial has them."""
@@ -183,12 +187,16 @@ class Choosing(ClosedForm):
         held["unseen"] += int(sizes[1])
         held["chosen"] = best(every, held["right"], held["held"], held["tried"], held["unseen"])
         self.solve(server, clients.world)
+        chosen = every[held["chosen"]]
+        kept, lam = without["own" if chosen.own else "near"], RIDGES.index(chosen.ridge)
+        folds = {"weight": [W[lam] for W in kept], "rows": without["rows"]}
+        held["shares"] = prior.log_shares(np.asarray(server.counts, float))
+        found, _ = clients.sum(self.answers_to_folds, self.told(server), folds,
+                               length=len(held["levels"]))
+        held["levels"] = prior.FADE * held["levels"] + from_fixed(found)
+        held["level"] = list(prior.chosen(held["levels"], len(held["shares"]), self.by))
         if self.corrects:
-            chosen = every[held["chosen"]]
-            kept, lam = without["own" if chosen.own else "near"], RIDGES.index(chosen.ridge)
-            found = clients.call(
-                self.adapt, self.told(server), {"weight": [W[lam] for W in kept],
-                                                "rows": without["rows"]}, expect=Flag())
+            found = clients.call(self.adapt, self.told(server), folds, expect=Flag())
             for name in (name for name, alone in found.items() if alone):
                 server.alone = {**server.alone, name: server.alone.get(name, 0) + 1}
 
@@ -198,7 +206,8 @@ class Choosing(ClosedForm):
             return None
         held = server.closed
         return {"weight": held["weight"], "rows": held["rows"], "order": held["order"],
-                "scale": held["scale"], "trial": list(self.trials()[held["chosen"]])}
+                "scale": held["scale"], "trial": list(self.trials()[held["chosen"]]),
+                "level": held["level"], "shares": held["shares"]}
 
     @on_client(combined="sum")
     def judge(self, client: Client, model: Any, without: dict[str, Any], order: np.ndarray,
@@ -228,6 +237,29 @@ class Choosing(ClosedForm):
                 found[:, i] += right.sum(), right[unseen[nodes]].sum()
         counted = [*found.ravel(), (fold >= 0).sum(), unseen.sum()]
         return np.array(counted, np.int64).view(np.uint64)
+
+    @on_client(combined="sum")
+    def answers_to_folds(self, client: Client, closed: dict[str, Any], without: dict[str, Any]
+                         ) -> np.ndarray:
+        """Return the sums that the class prior and the temperature follow from, uint64.
+
+        Each fold is answered by the sums ``without`` it, as :meth:`adapt` has them; where the
+        network counts, only nodes that it has not seen are asked.
+        """
+        graph, fold, y, trial = (client.stage, self.fold(client), self.shared(client),
+                                 Trial(*closed["trial"]))
+        C = client.world.facts["classes"]
+        if not self.aggregate.enough(int((fold >= 0).sum())):
+            return np.zeros(prior.size(C), np.uint64)
+        h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
+        near, (_, net), total = means(graph), client.cache["net"], np.zeros(prior.size(C))
+        asked = self.unseen(client) if trial.net else np.ones(len(y), bool)
+        for f in range(self.folds):
+            nodes = np.flatnonzero((fold == f) & asked)
+            found, alike = opinions(h, near, without["weight"][f], without["rows"][f], trial.steps)
+            scores = (found + trial.rows * alike + trial.net * net)[nodes]                  # (d)
+            total += prior.judged(scores.astype(float), y[nodes], closed["shares"])         # (f)
+        return to_fixed(total)
 
     @on_client
     def adapt(self, client: Client, closed: dict[str, Any], without: dict[str, Any]) -> bool:

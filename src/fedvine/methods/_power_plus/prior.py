@@ -1,0 +1,89 @@
+"""The class prior and the temperature of ``power_plus``, chosen on nodes that are held back.
+
+A regression with balanced classes answers as if all classes were as frequent, and its scores say
+nothing of how sure it is. With s the scores of Eq. (d) and n_c the labelled nodes of a class, the
+log odds of the classes are
+
+    beta s_c + alpha log(n_c / n)                                                             (f)
+
+up to a constant. For each alpha of :data:`PRIORS` the beta of :data:`HEATS` with the least log loss
+is taken; of these alphas the one that names most nodes rightly, or most of each class in the mean,
+or has the least log loss. Clients add up log losses and right answers to nodes that were left out
+of the regression. Where naming the commonest class alone is right more often, that is the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+PRIORS = (0.0, 0.5, 1.0)
+HEATS = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+FADE = 0.5          # what the sums of a task keep a task later, when there are more classes
+UNKNOWN = -1e4      # the score of a class that was not learned
+LARGE = 100.0       # of a node's log loss, so that sums can hold it
+By = Literal["accuracy", "balanced", "loss"]
+
+
+class Level(NamedTuple):
+    """The chosen prior and temperature, alpha and beta of Eq. (f)."""
+
+    prior: float = 0.0
+    heat: float = 1.0
+
+
+def size(classes: int) -> int:
+    """Return the length of a vector of :func:`judged`."""
+    return classes + len(PRIORS) * len(HEATS) * (1 + classes)
+
+
+def log_shares(counts: np.ndarray) -> np.ndarray:
+    """Return log(n_c / n) of the classes' ``counts`` [C], float64; 0 of those without a node."""
+    total = max(float(counts.sum()), 1.0)
+    return np.log(np.where(counts > 0, counts, total) / total)
+
+
+def levelled(scores: np.ndarray, level: Level, shares: np.ndarray) -> np.ndarray:
+    """Return the log odds [N, C] of Eq. (f); classes without a score stay without."""
+    return np.where(scores > UNKNOWN / 2, level.heat * scores + level.prior * shares, scores)
+
+
+def judged(scores: np.ndarray, y: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return a client's sums over nodes with scores [n, C] and classes ``y`` int [n].
+
+    They are its nodes of each class [C], then for each alpha and beta the log loss and the right
+    answers of each class, [3, H, 1 + C].
+    """
+    C = len(shares)
+    found = np.zeros((len(PRIORS), len(HEATS), 1 + C))
+    place = np.arange(len(y))
+    for i, prior in enumerate(PRIORS if len(y) else ()):
+        for j, heat in enumerate(HEATS):
+            odds = levelled(scores, Level(prior, heat), shares)
+            top = odds.max(1, keepdims=True)
+            p = np.exp(odds - top)
+            right = odds[place, y] - top[:, 0] - np.log(p.sum(1))
+            found[i, j, 0] = -np.maximum(right, -LARGE).sum()
+            np.add.at(found[i, j, 1:], y, odds.argmax(1) == y)
+    return np.concatenate([np.bincount(y, minlength=C).astype(float), found.ravel()])
+
+
+def chosen(sums: np.ndarray, classes: int, by: By) -> Level:
+    """Return the level of the clients' ``sums``, as :func:`judged` has them.
+
+    ``by``: right answers, the mean share of right answers over classes, or the log loss.
+    """
+    many, found = sums[:classes], sums[classes:].reshape(len(PRIORS), len(HEATS), 1 + classes)
+    if many.sum() < 1:
+        return Level()
+    there = many > 0
+    rights = {"accuracy": found[:, :, 1:].sum(2), "loss": -found[:, :, 0],
+              "balanced": (found[:, :, 1:][:, :, there] / many[there]).mean(2)}[by]
+    heats = found[:, 1:, 0].argmin(1) + 1       # without the one that leaves the scores out
+    right = rights[np.arange(len(PRIORS)), heats]
+    best = int(right.argmax())
+    losses = found[-1, 0, 0], found[best, heats[best], 0]
+    if (rights[-1, 0], -losses[0]) > (right[best], -losses[1]):
+        return Level(PRIORS[-1], 0.0)           # the commonest class
+    return Level(PRIORS[best], HEATS[heats[best]])
