@@ -46,6 +46,8 @@ NONE = {"aggregate.threshold": "says how many clients must stay, and here all do
         "ergnn_dyn.epsilon": "the small data have the same nodes whatever it is; ergnn's acts",
         "replay.alpha": "the small data have the same nodes whatever it is; power's acts",
         "power_plus.fallback": "no client lies here; in the method's own tests one does",
+        **{f"by='{by}'": "the small data's classes are as frequent; in the method's own tests not"
+           for by in ("balanced", "loss")},
         **{f"topology='{name}'": "two clients have one topology" for name in ("random", "full")},
         **{f"{name}.buffers": "clients train on all edges; tables of papers set it for all rows"
            for name in ("stfl", "local", "feddgl", "feddy", "fed4dgnn")}}
