@@ -542,7 +542,10 @@ def test_where_no_score_helps_the_commonest_class_is_the_answer_and_it_is_said()
     scores, y = unequal(3, 800)
     shares = prior.log_shares(np.bincount(y, minlength=3).astype(float))
     wrong = scores * [-1, -1, 1]
-    assert prior.chosen(prior.judged(wrong, y, shares), 3, "accuracy").heat == 0.0
+    level = prior.chosen(prior.judged(wrong, y, shares), 3, "accuracy")
+    odds = prior.levelled(wrong, level, shares)
+    assert level.heat == prior.FAINT and (odds.argmax(1) == 0).all()
+    assert (np.argsort(odds[:, 1]) == np.argsort(wrong[:, 1])).all()       # for alerts
     assert prior.chosen(np.zeros(prior.size(3)), 3, "accuracy") == prior.Level()
     graph = blobs(300, 2)
     draw = np.random.default_rng(4)

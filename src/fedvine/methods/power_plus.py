@@ -259,7 +259,7 @@ class PowerPlus(choice.Choosing):
         alone = self.trials().index(chosen._replace(net=0.0))
         found = {"chosen": chosen._asdict(), "right": float(held["right"][alone] / T),
                  "level": prior.Level(*held["level"])._asdict()}
-        if not held["level"][1]:
+        if held["level"][1] == prior.FAINT:
             found["said"] = {"level": "On labelled nodes that were held back no score was right as "
                                       "often as naming the commonest class, so that is the answer."}
         if server.alone:

@@ -243,8 +243,8 @@ class Choosing(ClosedForm):
                          ) -> np.ndarray:
         """Return the sums that the class prior and the temperature follow from, uint64.
 
-        Each fold is answered by the sums ``without`` it, as :meth:`adapt` has them; where the
-        network counts, only nodes that it has not seen are asked.
+        Each fold is answered by the sums ``without`` it, as :meth:`adapt` has them, and by the
+        network where it has not seen the node: a rare class may have no such node.
         """
         graph, fold, y, trial = (client.stage, self.fold(client), self.shared(client),
                                  Trial(*closed["trial"]))
@@ -253,11 +253,11 @@ class Choosing(ClosedForm):
             return np.zeros(prior.size(C), np.uint64)
         h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
         near, (_, net), total = means(graph), client.cache["net"], np.zeros(prior.size(C))
-        asked = self.unseen(client) if trial.net else np.ones(len(y), bool)
+        net = np.where(self.unseen(client)[:, None], trial.net * net, 0.0)
         for f in range(self.folds):
-            nodes = np.flatnonzero((fold == f) & asked)
+            nodes = np.flatnonzero(fold == f)
             found, alike = opinions(h, near, without["weight"][f], without["rows"][f], trial.steps)
-            scores = (found + trial.rows * alike + trial.net * net)[nodes]                  # (d)
+            scores = (found + trial.rows * alike + net)[nodes]                              # (d)
             total += prior.judged(scores.astype(float), y[nodes], closed["shares"])         # (f)
         return to_fixed(total)
 

@@ -20,6 +20,7 @@ import numpy as np
 
 PRIORS = (0.0, 0.5, 1.0)
 HEATS = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+FAINT = 1e-3        # beta where the commonest class is the answer: nodes keep their order
 FADE = 0.5          # what the sums of a task keep a task later, when there are more classes
 UNKNOWN = -1e4      # the score of a class that was not learned
 LARGE = 100.0       # of a node's log loss, so that sums can hold it
@@ -85,5 +86,5 @@ def chosen(sums: np.ndarray, classes: int, by: By) -> Level:
     best = int(right.argmax())
     losses = found[-1, 0, 0], found[best, heats[best], 0]
     if (rights[-1, 0], -losses[0]) > (right[best], -losses[1]):
-        return Level(PRIORS[-1], 0.0)           # the commonest class
+        return Level(PRIORS[-1], FAINT)         # the commonest class
     return Level(PRIORS[best], HEATS[heats[best]])
