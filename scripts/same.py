@@ -286,7 +286,7 @@ def difference(before: Path, after: Path) -> tuple[str, int]:
         one, two = (side.get((file, place), "nothing") for side in (a, b))
         if one != two and not (file == "experiment.toml" and place.startswith(COMBINED)):
             found.setdefault(file, []).append(f"{place}: {one} before, {two} after")
-    return "; ".join(f"{file}, {len(found[file]):,} values, the first in {found[file][0]}"
+    return "; ".join(f"{file}, {found[file][0]} (and {len(found[file]) - 1:,} more)"
                      for file in FILES if file in found), len(a)
 
 

@@ -45,9 +45,15 @@ def test_what_is_equal(tmp_path, other):
     ({"forecast": "0.250000001"},
      'forecasts.csv, line 2: "u,0.25" before, "u,0.250000001" after')],
     ids=["last bit", "bytes", "a call more", "function", "a setting", "forecast"])
-def test_the_first_difference_is_named(tmp_path, other, said):
+def test_the_first_difference_of_a_file_is_named(tmp_path, other, said):
     first, _ = same.difference(folder(tmp_path / "a"), folder(tmp_path / "b", **other))
-    assert first == said
+    more = 3 if other.get("calls") == [CALL, CALL] else 1 if "setting" in other else 0
+    assert first.startswith(f"{said} (and {more} more)")
+
+
+def test_each_files_difference_is_named(tmp_path):
+    first, _ = same.difference(folder(tmp_path / "a"), folder(tmp_path / "b", calls=[]))
+    assert [part.split(",")[0] for part in first.split("; ")] == ["messages.jsonl", "summary.json"]
 
 
 def test_every_case_is_an_experiment_of_a_known_place():

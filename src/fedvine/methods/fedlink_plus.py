@@ -178,11 +178,13 @@ class FedLinkPlus(Method):
 
     def levels(self, server: Server) -> bool:
         """Return whether scores are brought to a common level: those of weights of features."""
-        return self.calibrate and not self.noisy() and server.chosen[-1] not in newton.SIMPLE
+        chosen = (server.chosen or ["all"])[-1]
+        return self.calibrate and not self.noisy() and chosen not in newton.SIMPLE
 
     def weights(self, server: Server) -> np.ndarray:
         """Return the weights that answer, float64 [F]."""
-        return server.newton.variants(milder=True).get(server.chosen[-1], server.newton.w)
+        chosen = (server.chosen or ["all"])[-1]
+        return server.newton.variants(milder=True).get(chosen, server.newton.w)
 
     def privacy(self, rounds: int) -> dict[str, Any]:
         uploads = rounds * (2 if self.share == "sums" else 1)
@@ -394,9 +396,13 @@ class FedLinkPlus(Method):
         """Return the bounds on neighbours, as features take them."""
         return self.items, self.users, self.near
 
+    def answering(self, server: Server) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights and the level that answer."""
+        used = self.levels(server) and server.levels
+        return self.weights(server), server.level.answer if used else level.START
+
     def answer(self, server, clients, at: At):
-        w = self.weights(server)
-        b = server.level.answer if self.levels(server) and server.levels else level.START
+        w, b = self.answering(server)
         if self.share != "rows" or len(clients.names) == 1:
             return clients.call(self.predict, w, b, None)
         return clients.call(self.predict, w, b, per_client=travel.lend_unknown(

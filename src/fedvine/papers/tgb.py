@@ -153,23 +153,25 @@ def plus_mrr(stream: EventStream, step: Step, clients: int = 1, seed: int = 0, s
     method = FedLinkPlus(**settings(step, clients) | fields)
     world = prepare(method, plan, LinkPrediction(), parts, seed, parts=parts).world
     engine = LocalClients(method, parts, plan, LinkPrediction(), world)
-    server, w = method.start(world), np.empty(0)
+    server = method.start(world)
+    answer = method.answering(server)
     found: dict[str, list[np.ndarray]] = {"val": [], "test": []}
     for now in range(len(plan) - 1):
-        at = At(now, 0, method.rounds)
+        R = method.rounds_at(now)
+        at = At(now, 0, R)
         engine.begin(at)
         method.arrive(server, engine, at)
-        for r in range(1, method.rounds + 1 if now < plan.val else 1):
-            at = At(now, r, method.rounds)
+        for r in range(1, R + 1 if now < plan.val else 1):
+            at = At(now, r, R)
             engine.begin(at)
             method.round(server, engine, at)
         if now < plan.val:
-            w = server.newton.variants().get(server.chosen[-1], server.newton.w)
+            answer = method.answering(server)
         if now + 1 >= plan.val:
             for name in world.clients:
                 if world.since.get(name, 0) <= now:
                     found[plan.period(now + 1)].append(_ranks(
-                        method, engine.workers[name].client, parts[name], w,
+                        method, engine.workers[name].client, parts[name], answer,
                         first[rows[name]] if size > 1 else None, rows[name], plan, now + 1))
     return {part: metrics.mrr(np.concatenate(ranks)) for part, ranks in found.items()}
 
@@ -212,7 +214,7 @@ def _parts(stream: EventStream, clients: int, seed: int
     return parts, rows
 
 
-def _ranks(method: FedLinkPlus, client: Client, part: EventStream, w: np.ndarray,
+def _ranks(method: FedLinkPlus, client: Client, part: EventStream, answer: tuple[Any, Any],
            first: np.ndarray | None, rows: np.ndarray, plan: Plan, stage: int) -> np.ndarray:
     """Return the ranks of a client's events of ``stage``, float64, among all items.
 
@@ -221,7 +223,7 @@ def _ranks(method: FedLinkPlus, client: Client, part: EventStream, w: np.ndarray
     """
     copy = Client(client.name, client.world, client.secret)
     method.setup(copy)
-    copy.load({**client.dump(), "samples": [], "weights": []})
+    copy.load({**client.dump(), "samples": []})
     copy.past, copy.place = part, client.place
     t = np.asarray(part.t, float)
     begin, stop = np.searchsorted(t, [plan.bounds[stage], plan.bounds[stage + 1]])
@@ -231,7 +233,7 @@ def _ranks(method: FedLinkPlus, client: Client, part: EventStream, w: np.ndarray
             method.refresh(copy, part[known:upto])
             known = upto
         for k in range(0, len(asked), CHUNK):
-            found.append(_ranked(method, copy, part, asked[k:k + CHUNK], w))
+            found.append(_ranked(method, copy, part, asked[k:k + CHUNK], answer))
     return np.concatenate([*found, np.empty(0)])
 
 
@@ -248,11 +250,11 @@ def _known(t: np.ndarray, rows: np.ndarray, first: np.ndarray | None, begin: int
 
 
 def _ranked(method: FedLinkPlus, client: Client, part: EventStream, asked: np.ndarray,
-            w: np.ndarray) -> np.ndarray:
+            answer: tuple[Any, Any]) -> np.ndarray:
     items, u, v, t = part.num_dst, np.asarray(part.src), np.asarray(part.dst), np.asarray(part.t)
     queries = EdgeQueries(np.repeat(u[asked], items), np.tile(np.arange(items), len(asked)),
                           np.repeat(t[asked].astype(float), items))
-    score = method.predict(client, w, None, queries).reshape(len(asked), items)
+    score = method.predict(client, *answer, None, queries).reshape(len(asked), items)
     own = score[np.arange(len(asked)), v[asked]]
     below = score.min() - 1
     for k, row in enumerate(asked):     # what the user meets at the same time ranks below all
