@@ -9,7 +9,7 @@ import pytest
 from fedvine.core.errors import FedvineError
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
-from fedvine.datasets import flights, patent, sociopatterns, wikipedia
+from fedvine.datasets import flights, patent, retail, sociopatterns, wikipedia
 from fedvine.datasets.snap import BitcoinOtc
 
 CITED = "7 3 0.0\n3 9 0.25\n9 4 0.25\n7 4 1.0\n"
@@ -159,6 +159,7 @@ PLANES = {"BOEING": 1_627, "AIRBUS": 736, "BOMBARDIER": 375, "EMBRAER": 299,
 @pytest.mark.parametrize(("place", "module", "options", "counts", "stages", "classes"), [
     ("wikipedia", wikipedia, {}, (157_474, 8_227, 1_000), 10, None),
     ("bitcoin", BitcoinOtc, {}, (35_592, 5_881, 5_881), 21, None),
+    ("retail", retail, {}, (397_924, 4_339, 3_665), 13, None),
     ("patent", patent, {}, (41_916, 12_214, 12_214), 10, PATENTS),
     ("sociopatterns", sociopatterns, {}, (125_773, 242, 242), 25, SCHOOL),
     ("sociopatterns", sociopatterns, {"network": "thiers"}, (45_047, 180, 180), 9, THIERS),

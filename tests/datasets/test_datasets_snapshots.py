@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.stream import EventStream
-from fedvine.datasets import patent, snapshots, sociopatterns
+from fedvine.datasets import patent, retail, snapshots, sociopatterns
 from fedvine.datasets.foursquare import FourCities
 from fedvine.datasets.snap import As733, BitcoinOtc, Uci
 from fedvine.datasets.snapshots import Dblp3, Dblp5, Reddit
@@ -308,7 +309,8 @@ def test_npz_below_fedvine_data(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("kind", "said"), [
     (patent, "patent.txt and node2label.txt"), (sociopatterns, "Primary_School.csv"),
-    (FourCities, "LBSN2Vec"), (TgblCoin, "tgbl-coin_edgelist_v2.csv"),
+    (FourCities, "LBSN2Vec"), (retail, "archive.ics.uci.edu/dataset/352"),
+    (TgblCoin, "tgbl-coin_edgelist_v2.csv"),
     (TgbnReddit, "tgbn-reddit_edgelist.csv"),
     (Dblp3, "trytodoit227/RTGCN-new, data/DBLP3/DBLP3.npz"),
     (Dblp5, "trytodoit227/RTGCN-new, data/DBLP5/DBLP5.npz"),
@@ -364,3 +366,17 @@ def test_tables_of_another_layout(row, tmp_path):
         file.write_bytes(content)
         with pytest.raises(FedvineError, match=r"DBLP3_adjs\.csv\.gz is not a table of snapshot"):
             Dblp3.load(tmp_path)
+
+
+def test_returns_and_rows_without_a_customer_are_no_purchases(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({
+        "invoice": ["2", "1", "1", "C3", "4"], "customer": [7, 7, None, 7, 8],
+        "item": ["pot", "cup", "cup", "pot", "cup"],
+        "at": [datetime(2010, 12, d, tzinfo=UTC) for d in (2, 1, 1, 3, 4)],
+        "country": ["France", "France", "France", "France", "EIRE"],
+        "quantity": [6, 2, 1, -6, 3], "price": [1.0] * 5}), tmp_path / "online_retail.parquet")
+    stream = retail.load(tmp_path)
+    assert [(stream.src_ids[u], stream.dst_ids[z], w) for u, z, w in zip(
+        stream.src, stream.dst, stream.weight, strict=True)] == [
+            ("7", "cup", 2), ("7", "pot", 6), ("8", "cup", 3)]
+    assert sorted(stream.split(**retail.SPLIT).parts) == ["EIRE", "France"]
