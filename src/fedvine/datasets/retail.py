@@ -4,9 +4,9 @@ Source: D. Chen, "Online Retail", UCI Machine Learning Repository, 2015, DOI 10.
 (CC BY 4.0): all invoices from 2010-12-01 to 2011-12-09.
 
 Of its 541,909 rows those 397,924 remain that have a customer and a quantity above 0, which returns
-and cancellations do not have. They are of 4,339 customers, 3,665 items and 37 countries; nine in ten of
-the customers are in the United Kingdom. An edge weighs its quantity. 374 days make 13 stages of
-28 days.
+and cancellations do not have. They are of 4,339 customers, 3,665 items and 37 countries; nine in
+ten of the customers are in the United Kingdom. An edge weighs its quantity. 374 days make 13 stages
+of 28 days.
 """
 
 from __future__ import annotations
