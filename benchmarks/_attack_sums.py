@@ -44,17 +44,18 @@ OTHER, THIRD = "JFK", "HPN"
 class Sum:
     """A secure sum on the way: what the sites sent in each exchange, by site."""
 
-    def __init__(self, theft: Theft, method: dict[str, Any], number: str,
-                 live: int | None = None) -> None:
+    def __init__(self, theft: Theft, method: dict[str, Any], number: str, live: bool = False
+                 ) -> None:
         self.theft, self.names, self.place = theft, theft.names, [0, 1, 0]
+        plan = Plan((*BOUNDS, 1.5e9), 0, 0, 3) if live else Plan(BOUNDS, 0, 0)
         self.terms, self.opening = {**theft.terms, "method": method}, {
-            **theft.opening(method, number), "plan": Plan(BOUNDS, 0, 0, live).facts()}
+            **theft.opening(method, number), "plan": plan.facts()}
         made = build(FedLinkPrivate, {k: v for k, v in method.items() if k != "name"}, under="")
         self.whole = True       # an upload is also of edges of earlier stages
         self.model = tree.weights(made.net(World(tuple(self.names), 0, 2)))
         for name in self.names:
             theft.quietly(name, **self.terms)
-            if live is not None:        # a site reads its table again
+            if live:                    # a site reads its table again
                 theft.quietly(name, do="facts", again=True)
                 theft.quietly(name, **{key: self.opening[key] for key in (
                     "run", "number", "method", "plan", "protocol", "seed")}, do="grow", since=0)
@@ -184,13 +185,14 @@ def attack(theft: Theft) -> None:
     other.tried("says that the sum is of the newest rows alone", "upload", other.model, {}, {},
                 other.sealed(VICTIM), finding="own 10")
     with a_changed_cell(theft.kits.parent / "data" / f"{THIRD}.parquet"):
-        third = Sum(theft, method, "a changed table", live=2)
+        third = Sum(theft, method, "a changed table", live=True)
         third.begin(stage=1)
         third.masked()
         nothing = not third.sent[THIRD]["content"]
         third.tried(f"opens the sum anew after a cell of {THIRD}'s table was changed, to subtract "
                     f"the sums, and {THIRD} {'gives nothing' if nothing else 'TAKES PART'}",
                     "sum_agree", members, finding="own 10")
+    Sum(theft, method, "the true table", live=True)     # which the sites read again
     noise(theft, method)
 
 
