@@ -37,7 +37,7 @@ def known(counts: Counts, users: np.ndarray, t: np.ndarray) -> np.ndarray:
     """Return what is known here of users int64 [Q] at times ``t``, float32 [Q, KNOWN].
 
     They are log(1 + edges), log(1 + distinct items), log(age + .003) of the last edge in mean
-    stages, log(1 + c_.5), 1 if it has an edge, and the log odds that an edge repeats a pair.
+    stages, log(1 + ``c_.5``), 1 if it has an edge, and the log odds that an edge repeats a pair.
     """
     there = users < len(counts.users)
     u = np.where(there, users, 0)
