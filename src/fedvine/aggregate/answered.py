@@ -43,8 +43,6 @@ from fedvine.core.method import Client
 from fedvine.data.identity import rows_of
 
 Kind = Literal["in", "wait", "out"]
-
-
 Contents = dict[str, str]       # what clients give, without those that give nothing
 
 

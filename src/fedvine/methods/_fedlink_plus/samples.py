@@ -379,9 +379,9 @@ def report(server: Any) -> dict[str, Any]:
         (last, f"{_words(last)}, against the whole model,"),
         (LEVELLED, "bringing the scores of different users to one level, which is "
          f"{'' if server.levels else 'not '}done,")) if name != "all" and name in server.gains]
-    if worth:
-        found["said"]["levelled"] = ("On the newest edges, in the mean of AUC, MRR and NDCG, "
-                                  f"{'; '.join(worth)}.")
+    found["said"]["levelled"] = (
+        f"On the newest edges, in the mean of AUC, MRR and NDCG, {'; '.join(worth)}." if worth else
+        "Too few edges came to say what another answer would be worth.")
     return found
 
 
