@@ -370,18 +370,20 @@ def choose(server: Any, names: list[str], sums: np.ndarray, new: bool) -> None:
 def report(server: Any) -> dict[str, Any]:
     """Return the choice after each stage, whether scores were brought to a level, and sentences.
 
-    They also say what the last choices are worth in the measures of all pairs, and of new ones.
+    They also say what the last choices are worth in the measures of all pairs, and of new ones,
+    where the method checks itself and edges came.
     """
-    found = {"answers": list(server.chosen), "levelled": server.levels,
-             "said": {"answers": said(server.chosen)}}
+    found: dict[str, Any] = {"answers": list(server.chosen),
+                             "said": {"answers": said(server.chosen)}}
     last = server.chosen[-1] if server.chosen else "all"
     worth = [f"{words} was {_worth(server.gains[name])}" for name, words in (
         (last, f"{_words(last)}, against the whole model,"),
         (LEVELLED, "bringing the scores of different users to one level, which is "
          f"{'' if server.levels else 'not '}done,")) if name != "all" and name in server.gains]
-    found["said"]["levelled"] = (
-        f"On the newest edges, in the mean of AUC, MRR and NDCG, {'; '.join(worth)}." if worth else
-        "Too few edges came to say what another answer would be worth.")
+    if worth:
+        found["levelled"] = server.levels
+        found["said"]["levelled"] = ("On the newest edges, in the mean of AUC, MRR and NDCG, "
+                                     f"{'; '.join(worth)}.")
     return found
 
 
