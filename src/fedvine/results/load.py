@@ -103,16 +103,24 @@ def embeddings(client):
     return rows["users"], rows["items"]
 
 
-# -- fedlink_plus: a pair's features times the shared weights --------------------------------------
+# -- fedlink_plus: a pair's features times the weights, on a common level --------------------------
 def of_features(client, users, items):
-    """Return the sums of features times weights."""
-    table = pq.read_table(folder_of(client) / "pairs.parquet")
+    """Return the log odds of pairs: of the sum s of features times weights and of the user."""
+    table, net = pq.read_table(folder_of(client) / "pairs.parquet"), arrays(client)
     names = zip(table["user"].to_pylist(), table["item"].to_pylist(), strict=True)
     row = {pair: i for i, pair in enumerate(names)}
     at = np.array([row.get((str(user), str(item)), -1)
                    for user, item in zip(users, items, strict=True)], int)
     features = np.stack([table[column].to_numpy() for column in table.column_names[2:]], 1)
-    return np.where(at >= 0, features[at].astype(np.float64) @ arrays()["weights"], np.nan)
+    s = features[at].astype(np.float64) @ net["weights"]
+    about_user = pq.read_table(folder_of(client) / "users.parquet")
+    v = dict(zip(about_user["name"].to_pylist(), about_user["known"].to_pylist(), strict=True))
+    v = np.array([v.get(str(user), [0.0] * 6) for user in users])
+    a, b, c, _, _, f = v.T
+    met = table["pair_met"].to_numpy()[at]
+    columns = np.column_stack([s, np.ones(len(s)), v, a * b, c * c, a * a, b * f, c * a,
+                               met, met * a, met * b, met * c, met * f])
+    return np.where(at >= 0, columns @ net["level"], np.nan)
 
 
 # -- DG-CoLearn: the newest rows of all nodes ------------------------------------------------------

@@ -23,7 +23,7 @@ from fedvine.experiments.run import Run
 from fedvine.methods._dgcolearn.placement import renumber
 from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.rows import SIDES, Touched, graph_of, receive, request
-from fedvine.methods._fedlink_plus import samples, travel
+from fedvine.methods._fedlink_plus import level, samples, travel
 from fedvine.methods._fedlink_plus.features import TABLE, WIDTH
 from fedvine.methods.dgcolearn import DgCoLearn, ahead
 from fedvine.methods.fedavg import FedAvg
@@ -147,11 +147,12 @@ def _inputs(method: FedLink, server: Memory, client: Client, net: Any
             graph_of(nodes, *method.retained(client), torch.device("cpu")))
 
 
-# -- fedlink_plus: the shared weights, and the features of pairs at each client --------------------
+# -- fedlink_plus: weights and level, and the features of pairs at each client ----------------------
 FEDLINK_PLUS = (
-    "The sum of a pair's features times the shared weights. Features are counts of the client's "
-    "own edges at the end of the run; they are here for all pairs that met, and for the likeliest "
-    "items of each user with an edge at the client; users of other clients are not in the export.")
+    "The sum of a pair's features times the weights, on a level that users have in common. "
+    "Features are counts of the client's own edges at the end of the run; they are here for all "
+    "pairs that met, and for the likeliest items of each user with an edge at the client; users of "
+    "other clients are not in the export.")
 
 
 def answers_as_fedlink_plus(method: Any) -> bool:
@@ -163,9 +164,9 @@ def of_fedlink_plus(run: Run, top: int) -> Exported:
     """Return the model of a finished run, with features of the ``top`` items of each user."""
     server, method = run.at_the_end()[0], run.method
     assert isinstance(method, FedLinkPlus)
-    w = server.newton.variants(milder=True).get(server.chosen[-1], server.newton.w)
-    made = Exported("fedlink_plus", FEDLINK_PLUS, {"weights": w})
-    columns = [*(f.name for f in TABLE), *(f"edge_{j}" for j in range(len(w) - WIDTH))]
+    common, b = method.answering(server)
+    made = Exported("fedlink_plus", FEDLINK_PLUS)
+    columns = [*(f.name for f in TABLE), *(f"edge_{j}" for j in range(len(common) - WIDTH))]
     forecasts = Forecasts(run)
     for name, part in run.parts.items():
         if not len(part):
@@ -181,8 +182,11 @@ def of_fedlink_plus(run: Run, top: int) -> Exported:
         client = ready(run, name)
         x = samples.features(client, src, dst, np.full(len(src), run.plan.asked),  # type: ignore[attr-defined]
                              travel.lent(client.counts, None), method.near_by)
+        w, alone = client.own.better(common, client.samples)
+        made.clients[name] = {"weights": w, "level": level.START if alone else b}
+        met = level.known(client.counts, np.arange(len(users)), run.plan.asked)  # type: ignore[attr-defined]
         items = pa.array([part.dst_ids[i] for i in range(part.num_dst)], pa.string())
-        made.tables[name] = {"pairs": pa.table({
+        made.tables[name] = {"users": named(part.src_ids, known=met), "pairs": pa.table({
             "user": pa.array(users, pa.string()).take(pa.array(src)),
             "item": items.take(pa.array(dst)),
             **{column: pa.array(x[:, j]) for j, column in enumerate(columns)}})}
