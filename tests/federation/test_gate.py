@@ -196,9 +196,14 @@ def test_a_request_of_a_job_that_says_more_is_refused(site, topic, origin, heade
     assert len(told) == 1 and why in told[0][1] and not agent.app_ctx.done
 
 
-def test_one_job_at_a_time(site):
+def test_one_job_at_a_time_and_one_that_is_ending_is_waited_for(site, monkeypatch):
     agent, told = site
-    agent.app_ctx.jobs = [OTHER]
+    left = [[OTHER], [OTHER], []]
+    agent.app_ctx.get_all_job_ids = lambda: left.pop(0)
+    ask(agent, TrainingTopic.START_JOB, {}, **{RequestHeader.JOB_META: meta()})
+    assert not told and not left
+    monkeypatch.setattr(flare_site, "ENDING", 0.0)
+    agent.app_ctx.get_all_job_ids = lambda: [OTHER]
     ask(agent, TrainingTopic.START_JOB, {}, **{RequestHeader.JOB_META: meta()})
     assert told == [("train.start_job", f"the server starts a second job while {OTHER} runs")]
 
