@@ -57,7 +57,7 @@ class Counter(NamedTuple):
     keys: np.ndarray
     used: np.ndarray
     n: np.ndarray
-LISTED = {"_listed": ("int32", (), -1), "_list": ("int64", (2,), 0), "_norm": ("float32", (), 0)}
+LISTED = {"_listed": ("int32", (), -1), "_list": ("int64", (2,), 0), "_norm": ("float32", (2,), 0)}
 
 
 # -- compiled loops: a user meets an item at a time ------------------------------------------------
@@ -166,6 +166,7 @@ def learn(src: np.ndarray, dst: np.ndarray, t: np.ndarray, now: Any, column: np.
     one = np.ones(3, np.float32)
     for e in range(len(src)):
         u, z, at = src[e], dst[e], t[e]
+        items.others[z, 3] *= powers[1, min(now - items.stamp[z], powers.shape[1] - 1)]
         decayed(items.sums, items.stamp, z, now, powers)
         decayed(users.sums, users.stamp, u, now, powers)
         before = meet(pairs, u, column[z], HERE, at, now, one, powers)
@@ -179,6 +180,7 @@ def learn(src: np.ndarray, dst: np.ndarray, t: np.ndarray, now: Any, column: np.
         users.last[u, 0] = max(users.last[u, 0], at)
         if before == 0:
             items.others[z, 0] += 1         # distinct users
+            items.others[z, 3] += 1         # the same, decayed by .9
             users.others[u, 0] += 1         # distinct items, also the number of novelties
         else:
             users.others[u, 1] += 1         # repeats
@@ -205,8 +207,8 @@ class Counts:
     """All that a client counts.
 
     - ``items``, ``users``: by local number ``count`` float32 [3], its ``stamp``, ``last`` time
-      float64 [1], ``others`` float64: of items distinct users, steps from it, steps of the window;
-      of users distinct items, repeats, the last three items (-1: none)
+      float64 [1], ``others`` float64: of items distinct users, steps from it, steps of the window,
+      distinct users decayed by .9; of users distinct items, repeats, last three items (-1: none)
     - ``away``: by item its sums at other clients, float32 [3], and their stamp
     - ``columns``: the number of an item, also of one that only other clients have, by its key;
       with the head of its chain. ``column`` int32 has them by local number
@@ -217,7 +219,7 @@ class Counts:
     def __init__(self) -> None:
         node = {"count": ("float32", (3,), 0), "stamp": ("int32", (), 0),
                 "last": ("float64", (1,), NEVER)}
-        self.items = Columns(**node, others=("float64", (3,), 0), column=("int32", (), -1),
+        self.items = Columns(**node, others=("float64", (4,), 0), column=("int32", (), -1),
                              away=("float32", (3,), 0), away_stamp=("int32", (), 0))
         self.users = Columns(**node, others=("float64", (5,), (0, 0, -1, -1, -1)),
                              head=("int32", (), -1), **LISTED)

@@ -61,6 +61,7 @@ TABLE = (
     Feature("item_new", "items", "1 for an item without an edge here"),
     Feature("item_users_an_edge", "items", "(distinct users + 1) / (edges + 1)"),
     Feature("item_log_by_items", "items", "item_log times log(1 + the user's distinct items)"),
+    Feature("item_log_new", "items", "log(distinct users, decayed by .9, + 0.1)"),
     Feature("pair_met", "pairs", "1 for a pair that met here; without it the next ones are 0"),
     Feature("pair_log_fast", "pairs", "log(c_.5 + 0.05) - log(0.05) of the pair"),
     Feature("pair_log", "pairs", "log(c_.9 + 0.05) - log(0.05)"),
@@ -111,6 +112,8 @@ TABLE = (
     Feature("alike_items", "neighbours", "log(1 + 20 x the item's cosine with the user's items)"),
     Feature("alike_any", "neighbours", "1 for an item that a similar user met"),
     Feature("alike_new", "neighbours", "alike_4 of a pair that did not meet"),
+    Feature("alike_walk", "neighbours", "how much likelier it is at the end of a random walk from the "
+            "user over an item and a similar user"),
     Feature("turned_met", "turned", "1 if the pair turned round met; where nodes are of one kind"),
     Feature("turned_log_fast", "turned", "log(c_.5 + 0.05) - log(0.05) of the pair turned round"),
     Feature("turned_log_all", "turned", "log(c_1 + 0.05) - log(0.05)"),
@@ -181,6 +184,7 @@ class Item(NamedTuple):
     away: Any           # c_.9 elsewhere
     away_edges: Any     # c_1 elsewhere
     users: Any
+    lately: Any         # users, decayed by .9
     last: Any
     log_fast: Any
     log: Any
@@ -254,6 +258,7 @@ def item_part(f: np.ndarray, item: Item, user: User, t: Any, span: Any) -> None:
     f[AT.item_lately], f[AT.item_just_now] = np.exp(-age), np.exp(-10 * age)
     f[AT.item_new] = 1.0 if item.edges == 0 else 0.0
     f[AT.item_users_an_edge] = (item.users + 1) / (item.edges + 1)
+    f[AT.item_log_new] = np.log(item.lately + 0.1)
     f[AT.item_log_by_items] = np.log(user.distinct + 1) * (item.log - _ITEM_FLOOR)
 
 
@@ -310,14 +315,15 @@ def elsewhere_part(f: np.ndarray, pair: Pair, here: Any, item: Item, t: Any, spa
 
 
 @_compiled
-def neighbour_part(f: np.ndarray, sums: Any, both: Any, total: Any, here: Any, item: Item,
-                   user: User) -> None:
-    """Write the features of "neighbours", from three sums and their totals, and the dot product."""
+def neighbour_part(f: np.ndarray, sums: Any, total: Any, here: Any, item: Item, user: User
+                   ) -> None:
+    """Write the features of "neighbours" from the sums of an item, and totals of three of them."""
     for k in range(3):
         f[AT.alike_1 + k] = np.log((sums[k] + item.share) / (total[k] + 1)) - item.log_share
-    f[AT.alike_items] = np.log1p(20 * both / ((user.norm + 1e-6) * np.sqrt(item.users + 1)))
+    f[AT.alike_items] = np.log1p(20 * sums[3] / ((user.norm + 1e-6) * np.sqrt(item.users + 1)))
     f[AT.alike_any] = 1.0 if sums[0] > 0 else 0.0
     f[AT.alike_new] = 0.0 if here else f[AT.alike_4]
+    f[AT.alike_walk] = np.log((sums[4] + 0.1 * item.share + 1e-7) / (1.1 * item.share + 1e-7))
 
 
 @_compiled
@@ -389,7 +395,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
             z, at, f, c, row = dst[q], t[q], out[q], found[0], found[1]
             f[:] = 0
             fast = slow = n = away_slow = away_n = zero
-            others, last = 0.0, -np.inf
+            others, lately, last = 0.0, 0.0, -np.inf
             if z < facts.items:
                 fast = sum_at(items.sums[z], items.stamp[z], now, 0, powers)
                 slow = sum_at(items.sums[z], items.stamp[z], now, 1, powers)
@@ -397,8 +403,10 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 away_slow = sum_at(away[z], away_stamp[z], now, 1, powers)
                 away_n = away[z, 2]
                 others, last = items.others[z, 0], items.last[z, 0]
+                gone = min(max(now - items.stamp[z], 0), powers.shape[1] - 1)
+                lately = items.others[z, 3] * powers[1, gone]
             share = (slow + 0.1) / (facts.total + 0.1 * max(facts.items, 1))
-            item = Item(fast, slow, n, away_slow, away_n, others, last, np.log(fast + 0.1),
+            item = Item(fast, slow, n, away_slow, away_n, others, lately, last, np.log(fast + 0.1),
                         np.log(slow + 0.1), share, np.log(share))
             item_part(f, item, user, at, span)
             here = row >= 0 and pairs.sums[row, 0, 2] > 0
@@ -443,8 +451,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 away_pair = Pair(lent.n[k], zero, lent.n[k], lent.last[k])
             elsewhere_part(f, away_pair, here, item, at, span)
             if alike and c >= 0:
-                neighbour_part(f, (s.sums[c, 0], s.sums[c, 1], s.sums[c, 2]), s.sums[c, 3],
-                               (s.total[0], s.total[1], s.total[2]), here, item, user)
+                neighbour_part(f, s.sums[c], s.total, here, item, user)
             if facts.one_kind and z < facts.items:
                 back = back_away = Pair(zero, zero, zero, -np.inf)
                 if row >= 0:
@@ -459,7 +466,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 turned_part(f, back, back_away, begun, cosine, at, span)
         for k in range(alike):
             s.dot[s.touched_users[k]] = 0.0
-            s.weight[s.touched_users[k]] = 0.0
+            s.weight[s.touched_users[k]] = s.mass[s.touched_users[k]] = 0.0
         for k in range(touched):
             s.sums[s.touched[k]] = 0.0
         for i in range(many):

@@ -178,7 +178,7 @@ class Lists(NamedTuple):
 
     stamp: np.ndarray       # int32 [nodes]: the stage that the list is made for; -1: none
     place: np.ndarray       # int64 [nodes, 2]: where it begins, and its length
-    norm: np.ndarray        # float32 [nodes]: root of the sum of squares of x
+    norm: np.ndarray        # float32 [nodes, 2]: root of the sum of squares of x, sum of c_.9 here
     other: np.ndarray       # int32 [room]: users of an item, or columns of a user's items
     x: np.ndarray           # float32 [room, 2]: log(1 + c_.9) of all kinds, and c_.9 here
     used: np.ndarray        # int64 [1]: of the room
@@ -224,7 +224,7 @@ def _make(lists: Lists, pairs: Any, side: Any, of: Any, most: Any, now: Any, pow
         lists.stamp[:] = -1
         lists.used[0] = 0
     begin = at = lists.used[0]
-    square, row = np.float32(0.0), head[of]
+    square, whole, row = np.float32(0.0), np.float32(0.0), head[of]
     while row >= 0 and at - begin < most:
         key = pairs.keys[row]
         lists.other[at] = key & 0x7FFFFFFF if side == 0 else key >> 32
@@ -236,10 +236,11 @@ def _make(lists: Lists, pairs: Any, side: Any, of: Any, most: Any, now: Any, pow
                 here += pairs.sums[row, kind, 1]
         x = np.float32(np.log1p(total * f))
         lists.x[at, 0], lists.x[at, 1] = x, here * f
-        square += x * x
+        square, whole = square + x * x, whole + here * f
         row, at = pairs.links[row, 2 * side + 1], at + 1
     lists.place[of, 0], lists.place[of, 1] = begin, at - begin
-    lists.norm[of], lists.stamp[of], lists.used[0] = np.sqrt(square), now, at
+    lists.norm[of, 0], lists.norm[of, 1] = np.sqrt(square), whole
+    lists.stamp[of], lists.used[0] = now, at
 
 
 # -- users with similar rows, and what they met ----------------------------------------------------
@@ -263,8 +264,9 @@ class Scratch(NamedTuple):
 
     dot: np.ndarray         # float32 [users]
     weight: np.ndarray      # float32 [users]
+    mass: np.ndarray        # float32 [users]: of a walk from the user over an item to each
     place: np.ndarray       # int32 [columns]: 1 + place of the item among the user's newest
-    sums: np.ndarray        # float32 [columns, 4]
+    sums: np.ndarray        # float32 [columns, 5]
     total: np.ndarray       # float32 [3]: what the users met, weighted by kappa
     touched_users: np.ndarray   # int64 [users + 1]; one more is written than is counted
     touched: np.ndarray     # int64 [columns + 1]
@@ -278,9 +280,10 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
 
     Returns the numbers of touched users and columns, and the length of the row.
     """
-    norm = np.float32(1e-9)
+    norm = whole = np.float32(1e-9)
     for i in range(many):
         norm += x[i] * x[i]
+        whole += np.float32(np.expm1(x[i]))
     norm = np.sqrt(norm)
     users = columns = 0
     dot, touched = s.dot, s.touched_users
@@ -288,6 +291,7 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
     for i in range(many):
         begin, end = listed(found, pairs, 1, cols[i], facts.list, facts.now, powers)
         own = x[i]
+        step = np.float32(np.expm1(own)) / (whole * (found.norm[cols[i], 1] + np.float32(1e-9)))
         for k in range(begin, end):
             v = np.uint32(found.other[k])       # unsigned: no index from the end to look out for
             before, touched[users] = dot[v], v      # no branch: half of them would be guessed wrong
@@ -295,13 +299,14 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
                 users += before == 0.0
                 # above 0 also where the rows are 0, so that a user is touched once
                 dot[v] = before + (own * found.x[k, 0] + np.float32(1e-30))
+                s.mass[v] += step * found.x[k, 1]
     s.buckets[:] = 0
     rows = pairs.user_lists
     for k in range(users):
         v = touched[k]
         if rows.stamp[v] != facts.now:      # a call with so many arrays is not cheap
             listed(rows, pairs, 0, v, facts.row, facts.now, powers)
-        s.weight[v] = min(dot[v] / (norm * rows.norm[v] + np.float32(1e-9)), np.float32(1.0))
+        s.weight[v] = min(dot[v] / (norm * rows.norm[v, 0] + np.float32(1e-9)), np.float32(1.0))
         s.buckets[int(s.weight[v] * 255)] += 1
     least, above = 255, s.buckets[255]
     while least > 0 and above < facts.near:     # the users alike most
@@ -315,7 +320,7 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
             continue
         four = alike * alike * alike * alike
         sixteen = four * four * four * four
-        both = dot[v]
+        both, step = dot[v], s.mass[v] / (rows.norm[v, 1] + np.float32(1e-9))
         begin, end = listed(rows, pairs, 0, v, facts.row, facts.now, powers)
         for place in range(begin, end):
             c, n = np.uint32(rows.other[place]), rows.x[place, 1]
@@ -325,6 +330,7 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
             s.sums[c, 1] += four * n
             s.sums[c, 2] += sixteen * n
             s.sums[c, 3] += both * rows.x[place, 0]
+            s.sums[c, 4] += step * n
             total += alike * n
             total4 += four * n
             total16 += sixteen * n

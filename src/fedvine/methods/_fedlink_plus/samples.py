@@ -100,8 +100,8 @@ def scratch(client: Client) -> Scratch:
     made = client.cache.get("scratch")
     if made is None or len(made.dot) < users or len(made.place) < columns:
         made = client.cache["scratch"] = Scratch(
-            np.zeros(users, np.float32), np.zeros(users, np.float32), np.zeros(columns, np.int32),
-            np.zeros((columns, 4), np.float32), np.zeros(3, np.float32), np.zeros(users, np.int64),
+            *(np.zeros(users, np.float32) for _ in range(3)), np.zeros(columns, np.int32),
+            np.zeros((columns, 5), np.float32), np.zeros(3, np.float32), np.zeros(users, np.int64),
             np.zeros(columns, np.int64), np.zeros(256, np.int64))
     return made
 
