@@ -16,7 +16,7 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import pair_features
 from fedvine.methods._dgcolearn.pair_features import BOTH, COMMON, DEGREE, LIVE, NEW, ROWS
-from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
+from fedvine.methods._fedlink_plus.features import AT, PARTS, WIDTH
 from fedvine.methods.dgcolearn import DgCoLearn, scored
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.popularity import Popularity, Recency
@@ -51,7 +51,7 @@ def test_features_of_the_snapshot_are_those_of_a_loop_over_pairs(bipartite):
     last = items if bipartite else users
     pairs = list(itertools.product(range(users + 2), range(last + 2)))     # unknown nodes, too
     x = np.zeros((len(pairs), WIDTH), np.float32)
-    x[::2, 12] = 1                                                         # met before
+    x[::2, AT.pair_met] = 1
     pair_features.beside(server, lambda ends: scored(server, rows, ends))(
         x, *np.array(pairs).T)
     for p, (u, z) in enumerate(pairs):

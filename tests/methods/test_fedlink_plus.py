@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 from toys import changed
 
 import fedvine
@@ -20,6 +22,7 @@ from fedvine.methods._fedlink_plus import newton
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import (
     AT,
+    CURVES,
     LEAST,
     PARTS,
     PRIOR,
@@ -27,6 +30,7 @@ from fedvine.methods._fedlink_plus.features import (
     WIDTH,
     Profiles,
     compared,
+    curve_part,
     parts,
     sums_of,
 )
@@ -179,6 +183,18 @@ def test_all_that_names_features_follows_the_table():
     parts = text.split("| part | features |")[1].split("\n\n")[0]
     assert re.findall(r"^\| (\w+) \|", parts, re.MULTILINE) == [*PARTS, "edges"]
     assert f"F = {WIDTH} features" in text and f"of {newton.MANY} features" in text
+
+
+@given(some.floats(-20, 20), some.lists(some.floats(-5, 5), min_size=6, max_size=6))
+def test_a_curve_is_linear_between_its_knots(value, heights):
+    f = np.zeros(WIDTH, np.float32)
+    for name in CURVES:
+        f[getattr(AT, name)] = value
+    curve_part(f)
+    begin, end = PARTS["curves"]
+    for knots, hats in zip(CURVES.values(), f[begin:end].reshape(len(CURVES), -1), strict=True):
+        assert hats @ heights == pytest.approx(np.interp(value, knots, [0, *heights]), abs=1e-5)
+        assert hats.sum() == pytest.approx(np.interp(value, knots[:2], [0, 1]), abs=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -66,12 +66,13 @@ def test_counts_are_those_of_a_slow_count(seed, one_kind):
     counts = counted(found, one_kind)
 
     item, user, pair, back = (defaultdict(lambda: np.zeros(3)) for _ in range(4))
-    last, last_back, last_item = {}, {}, {}
+    last, last_back, last_item, fresh = {}, {}, {}, defaultdict(float)
     repeats, steps, window, before = Counter(), Counter(), Counter(), defaultdict(list)
     order = defaultdict(list)
     for s, u, z, t in found:
         n = np.array(DECAYS) ** (STAGES - s)
         repeats[u] += bool(pair[u, z].any())
+        fresh[z] += n[1] * (not pair[u, z].any())
         item[z], user[u], pair[u, z] = item[z] + n, user[u] + n, pair[u, z] + n
         last[u, z], last_item[z] = t, t
         turned = [(u, z)]
@@ -94,7 +95,9 @@ def test_counts_are_those_of_a_slow_count(seed, one_kind):
     for z in range(len(counts.items)):
         assert now(counts.items.count, counts.items.stamp, z) == pytest.approx(item[z], rel=1e-5)
         assert counts.items.last[z, 0] == last_item.get(z, -np.inf)
-        assert counts.items.others[z].tolist() == [
+        assert counts.items.others[z, 3] * 0.9 ** (
+            STAGES - counts.items.stamp[z]) == pytest.approx(fresh[z])
+        assert counts.items.others[z, :3].tolist() == [
             sum((u, z) in last for u in range(USERS)),
             sum(n for (v, _), n in steps.items() if v == z),
             sum(n for (v, _), n in window.items() if v == z)]
@@ -137,12 +140,12 @@ def test_trim_keeps_the_pairs_with_most_and_their_order(one_kind):
 
 def zeros(users, columns):
     return Scratch(*(np.zeros(size, kind) for size, kind in (
-        (users, "f4"), (users, "f4"), (columns, "i4"), ((columns, 4), "f4"), (3, "f4"),
+        *3 * [(users, "f4")], (columns, "i4"), ((columns, 5), "f4"), (3, "f4"),
         (users + 1, "i8"), (columns + 1, "i8"), (256, "i8"))))
 
 
 @pytest.mark.parametrize("one_kind", [False, True], ids=["two kinds", "one kind"])
-def test_a_walk_sums_what_dense_cosines_do(one_kind):
+def test_a_walk_sums_what_dense_cosines_and_a_random_walk_do(one_kind):
     found = events(4, one_kind)
     counts = counted(found, one_kind)
     users, columns = len(counts.users), len(counts.columns)
@@ -163,7 +166,10 @@ def test_a_walk_sums_what_dense_cosines_do(one_kind):
         dot = x @ x[u]
         dot[u] = 0
         alike = dot / np.maximum(length * length[u], 1e-12)
-        dense = np.stack([alike @ n, alike ** 4 @ n, alike ** 16 @ n, dot @ x], 1)
+        whole = np.maximum(n.sum(1, keepdims=True), 1e-12)      # of each user, and of each item
+        back = ((n[u] / whole[u]) @ (n / np.maximum(n.sum(0), 1e-12)).T) * (np.arange(users) != u)
+        dense = np.stack([alike @ n, alike ** 4 @ n, alike ** 16 @ n, dot @ x,
+                          back @ (n / whole)], 1)
         assert scratch.sums == pytest.approx(dense, rel=1e-3, abs=1e-5)
         assert scratch.total == pytest.approx(dense[:, :3].sum(0), rel=1e-3, abs=1e-5)
 

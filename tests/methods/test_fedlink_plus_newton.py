@@ -219,26 +219,28 @@ def slow_loss(stages: list[dict[str, np.ndarray]], w: np.ndarray, b: np.ndarray)
 def test_derivatives_of_the_level_are_finite_differences_and_sums_over_clients():
     data, w = levelled(1, 60), np.eye(WIDTH)[0] + np.eye(WIDTH)[1]
     b = np.random.default_rng(2).normal(size=level.WIDTH) / 20
-    sums = level.derivatives([data], w, b)
+    rows = level.rows([data], w)
+    sums = level.derivatives(rows, b)
     assert sums[0] == pytest.approx(float(data["weights"].sum()))
     assert sums[1] == pytest.approx(slow_loss([data], w, b), rel=1e-6)
     step = 1e-4 * np.eye(level.WIDTH)
     slopes = [(slow_loss([data], w, b + e) - slow_loss([data], w, b - e)) / 2e-4 for e in step]
     assert sums[2:2 + level.WIDTH] == pytest.approx(slopes, rel=1e-4, abs=1e-3)
-    bend = [(level.derivatives([data], w, b + e) - level.derivatives([data], w, b - e))[
+    bend = [(level.derivatives(rows, b + e) - level.derivatives(rows, b - e))[
         2:2 + level.WIDTH] / 2e-4 for e in step]
     assert sums[2 + level.WIDTH:] == pytest.approx(
         np.array(bend)[np.triu_indices(level.WIDTH)], rel=1e-4, abs=1e-3)
     parts = [{k: x[at] for k, x in data.items()} for at in (slice(0, 7), slice(7, 60))]
-    assert np.sum([level.derivatives([p], w, b) for p in parts], 0) == pytest.approx(sums)
-    assert not level.derivatives([{k: x[:0] for k, x in data.items()}], w, b).any()
+    assert sums == pytest.approx(
+        np.sum([level.derivatives(level.rows([p], w), b) for p in parts], 0))
+    assert not level.derivatives(level.rows([{k: x[:0] for k, x in data.items()}], w), b).any()
 
 
 def test_the_level_takes_out_what_shifts_users_against_each_other():
     search, w = level.Level(), np.eye(WIDTH)[0] + np.eye(WIDTH)[1]
     stages, losses = [levelled(3), levelled(4)], []
     while not search.done:
-        search.take(level.derivatives(stages, w, search.trial))
+        search.take(level.derivatives(level.rows(stages, w), search.trial))
         losses.append(search.loss)
     assert all(a >= b for a, b in pairwise(losses)) and search.steps <= level.STEPS
     test = levelled(5)

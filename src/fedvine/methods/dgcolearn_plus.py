@@ -90,28 +90,24 @@ class DgCoLearnPlus(DgCoLearn):
         sample = samples.take_in(
             graph, self.sampled, self.negatives, self.new, self.near_by, None, t,
             pair_features.beside(server, logits))
-        faded = [{**one, "weights": self.fade * one["weights"]} for one in server.samples]
-        server.samples = [*faded, {key: getattr(sample, key) for key in samples.KEPT}][
-            -self.stages:]
+        server.samples = samples.kept_on(server.samples, sample, self.fade, self.stages, False)
         server.counts.trim(self.capacity)
         if edge_columns.there(world):
             server.edges.trim(self.capacity)
         server.cache.pop("scratch", None)
         answered = variants.get((server.chosen or ["all"])[-1], server.newton.w)
-        levels = np.tile(level.START, (len(variants) + 1, 1))
-        levels[-1] = server.level.answer
         samples.choose(server, list(variants), samples.measured(
-            sample.own, sample.known, sample.edges, np.array([*variants.values(), answered]),
-            levels), new=False)
+            sample.own, sample.known, sample.edges, *samples.with_level(
+                list(variants.values()), answered, server.level.answer)), new=False)
         server.newton.begin()
         for _ in range(STEPS):                      # w <- w - H^-1 g
             if server.newton.done:
                 break
             server.newton.take(derivatives(server.samples, server.newton.trial), self.negatives)
         server.level.begin()
+        rows = level.rows(server.samples, self.weights(server))
         while not server.level.done:
-            server.level.take(level.derivatives(
-                server.samples, self.weights(server), server.level.trial))
+            server.level.take(level.derivatives(rows, server.level.trial))
 
     def weights(self, server: Server) -> np.ndarray:
         """Return the weights that answer, float64 [F]."""

@@ -79,7 +79,7 @@ class FedLinkPlus(Method):
     buckets: int = Field(default=1 << 14, ge=1, description="hashes of items whose counts are "
                          "summed where share is sums")
     sampled: int = Field(default=1000, ge=1, description="edges a client and stage in the loss")
-    negatives: int = Field(default=8, ge=1, description="items that an edge is compared with")
+    negatives: int = Field(default=6, ge=1, description="items that an edge is compared with")
     stages: int = Field(default=10, ge=1, description="stages whose edges are in the loss")
     fade: float = Field(default=0.9, gt=0, le=1, description="what the weight of an edge in the "
                         "loss keeps from stage to stage")
@@ -263,24 +263,16 @@ class FedLinkPlus(Method):
             sample = sample._make(column[:0] for column in sample)
             if joins:
                 client.samples[-1] = {key: x[:0] for key, x in client.samples[-1].items()}
-        came = {key: getattr(sample, key) for key in samples.KEPT}
-        faded = [{**one, "weights": self.fade * one["weights"]} for one in client.samples]
-        if joins:       # what came before is in no sum: it waits
-            faded[-1] = {key: np.concatenate([x, came[key]]) for key, x in faded[-1].items()}
-        else:
-            faded = [*faded, came][-self.stages:]
-        client.samples = faded
+        client.samples = samples.kept_on(client.samples, sample, self.fade, self.stages, joins)
         counts.trim(self.capacity)
         if edge_columns.there(client.world):
             client.edges.trim(self.capacity)
         client.cache.clear()
         if self.fallback and not self.noisy() and len(client.world.clients) > 1:
             client.own.learn(client.samples, self.negatives)
-        levels = np.tile(level.START, (len(variants) + 1, 1))
-        levels[-1] = b
         found = samples.measured(
             sample.own[sample.chosen], sample.known[sample.chosen], sample.ranks,
-            np.concatenate([variants, variants[answered:answered + 1]]), levels)
+            *samples.with_level(variants, variants[answered], b))
         client.measured, client.ranked = samples.with_waiting(
             found, samples.compared(sample.ranks), client.measured,
             0 if self.aggregate.enough(client.ranked) and not self.aggregate.was_left_out(
@@ -336,7 +328,11 @@ class FedLinkPlus(Method):
     @on_client(combined="sum", whole=True)
     def compare(self, client: Client, w: np.ndarray, b: np.ndarray) -> Part:
         """Return this client's sums for a step of the common level at ``b``, [level.LENGTH]."""
-        return self.bounded(client, level.derivatives(self.ready(client), w, b))
+        ready = self.ready(client)
+        mark = w.tobytes(), len(ready)
+        if client.cache.get("rows", (None,))[0] != mark:    # the same for all steps of a stage
+            client.cache["rows"] = mark, level.rows(ready, w)
+        return self.bounded(client, level.derivatives(client.cache["rows"][1], b))
 
     def ready(self, client: Client) -> list[dict[str, np.ndarray]]:
         """Return the sampled edges by stage, without the newest ones where these wait."""

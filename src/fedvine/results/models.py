@@ -147,7 +147,7 @@ def _inputs(method: FedLink, server: Memory, client: Client, net: Any
             graph_of(nodes, *method.retained(client), torch.device("cpu")))
 
 
-# -- fedlink_plus: weights and level, and the features of pairs at each client ----------------------
+# -- fedlink_plus: weights and level, and the features of pairs at each client --------------------
 FEDLINK_PLUS = (
     "The sum of a pair's features times the weights, on a level that users have in common. "
     "Features are counts of the client's own edges at the end of the run; they are here for all "

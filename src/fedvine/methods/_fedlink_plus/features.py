@@ -45,6 +45,11 @@ class Feature(NamedTuple):
     reason: str = ""
 
 
+#: Features of an item whose effect is a curve, linear between knots; it is 0 at the first knot.
+_COUNTS = tuple(float(np.log(0.1) + 1.5 * k) for k in range(7))
+_AGES = (-float(np.log(1000.01)), -4.0, -2.0, 0.0, 1.5, 3.0, 4.6)
+CURVES = {"item_log_fast": _COUNTS, "item_log_all": _COUNTS, "item_log_new": _COUNTS,
+          "item_age": _AGES}
 #: All features, part by part. ``c_d`` are decayed sums, "elsewhere" is at other clients, an age is
 #: a time since, in mean stages, and "how much likelier" is the log of the item's share in some
 #: edges less that of its share of all, B(z), both smoothed.
@@ -62,6 +67,8 @@ TABLE = (
     Feature("item_users_an_edge", "items", "(distinct users + 1) / (edges + 1)"),
     Feature("item_log_by_items", "items", "item_log times log(1 + the user's distinct items)"),
     Feature("item_log_new", "items", "log(distinct users, decayed by .9, + 0.1)"),
+    *(Feature(f"curve_{name}_{k}", "curves", f"height at {knots[k]:.2g} of the curve of {name}")
+      for name, knots in CURVES.items() for k in range(1, len(knots))),
     Feature("pair_met", "pairs", "1 for a pair that met here; without it the next ones are 0"),
     Feature("pair_log_fast", "pairs", "log(c_.5 + 0.05) - log(0.05) of the pair"),
     Feature("pair_log", "pairs", "log(c_.9 + 0.05) - log(0.05)"),
@@ -112,8 +119,8 @@ TABLE = (
     Feature("alike_items", "neighbours", "log(1 + 20 x the item's cosine with the user's items)"),
     Feature("alike_any", "neighbours", "1 for an item that a similar user met"),
     Feature("alike_new", "neighbours", "alike_4 of a pair that did not meet"),
-    Feature("alike_walk", "neighbours", "how much likelier it is at the end of a random walk from the "
-            "user over an item and a similar user"),
+    Feature("alike_walk", "neighbours", "how much likelier it is at the end of a random walk "
+            "from the user over an item and a similar user"),
     Feature("turned_met", "turned", "1 if the pair turned round met; where nodes are of one kind"),
     Feature("turned_log_fast", "turned", "log(c_.5 + 0.05) - log(0.05) of the pair turned round"),
     Feature("turned_log_all", "turned", "log(c_1 + 0.05) - log(0.05)"),
@@ -140,6 +147,9 @@ AT = namedtuple("AT", [f.name for f in TABLE])(*range(WIDTH))
 _OF = [f.part for f in TABLE]
 #: Parts of the features: number of the first one and of the one after the last.
 PARTS = {part: (_OF.index(part), _OF.index(part) + _OF.count(part)) for part in dict.fromkeys(_OF)}
+_CURVED = np.array([getattr(AT, name) for name in CURVES])
+_KNOTS = np.array(list(CURVES.values()))
+_CURVE = PARTS["curves"][0]
 # Nothing is divided by 0 here; without the check for it `fill` takes a tenth less.
 _compiled = njit(cache=True, error_model="numpy")
 _PAIR_FLOOR = float(np.log(0.05))
@@ -260,6 +270,20 @@ def item_part(f: np.ndarray, item: Item, user: User, t: Any, span: Any) -> None:
     f[AT.item_users_an_edge] = (item.users + 1) / (item.edges + 1)
     f[AT.item_log_new] = np.log(item.lately + 0.1)
     f[AT.item_log_by_items] = np.log(user.distinct + 1) * (item.log - _ITEM_FLOOR)
+
+
+@_compiled
+def curve_part(f: np.ndarray) -> None:
+    """Write the features of "curves": hat functions at the knots, of features of "items"."""
+    for b in range(len(_CURVED)):
+        x, knots, k = f[_CURVED[b]], _KNOTS[b], 0
+        while k + 2 < len(knots) and x >= knots[k + 1]:
+            k += 1
+        share = min(max((x - knots[k]) / (knots[k + 1] - knots[k]), 0.0), 1.0)
+        at = _CURVE + b * (len(knots) - 1) + k
+        f[at] = share
+        if k > 0:
+            f[at - 1] = 1.0 - share
 
 
 @_compiled
@@ -409,6 +433,8 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
             item = Item(fast, slow, n, away_slow, away_n, others, lately, last, np.log(fast + 0.1),
                         np.log(slow + 0.1), share, np.log(share))
             item_part(f, item, user, at, span)
+            if not facts.one_kind:
+                curve_part(f)
             here = row >= 0 and pairs.sums[row, 0, 2] > 0
             if here:
                 later, other = 0, pairs.item_head[c]        # users who met the item since

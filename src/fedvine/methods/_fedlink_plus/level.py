@@ -16,7 +16,7 @@ together. The derivatives are sums over clients.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,14 +67,15 @@ def columns(s: np.ndarray, v: np.ndarray, m: np.ndarray) -> np.ndarray:
                             m, m * a, m * b, m * c, m * f])
 
 
-def scored(own: np.ndarray, D: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return scores of edges and of the pairs beside each, float64 [n, 1 + m].
+def scored(own: np.ndarray, D: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Return scores of edges and of the pairs beside each, float64 [V, n, 1 + m].
 
-    ``own`` float32 [n, F] are the edges' features, ``D`` [n, m, F] those of the pairs less these;
-    a pair that is not there (NaN) gets its edge's score.
+    ``own`` float32 [n, F] are the edges' features, ``D`` [n, m, F] those of the pairs less these,
+    ``W`` [V, F] weights; a pair that is not there (NaN) gets its edge's score.
     """
-    first = own.astype(float) @ w
-    return np.concatenate([first[:, None], first[:, None] + np.nan_to_num(D.astype(float) @ w)], 1)
+    first = own.astype(float) @ W.T
+    both = np.nan_to_num(D.astype(float) @ W.T) + first[:, None]
+    return np.concatenate([first[:, None], both], 1).transpose(2, 0, 1)
 
 
 def beside(own: np.ndarray, D: np.ndarray, k: int) -> np.ndarray:
@@ -83,25 +84,41 @@ def beside(own: np.ndarray, D: np.ndarray, k: int) -> np.ndarray:
     return np.concatenate([first[:, None], first[:, None] + np.nan_to_num(D[:, :, k])], 1)
 
 
-def derivatives(stages: Iterable[dict[str, np.ndarray]], w: np.ndarray, b: np.ndarray
-                ) -> np.ndarray:
-    """Return one client's sums for a step, float64 [LENGTH]: weight, loss, gradient, Hessian."""
-    found, hessian = np.zeros(2 + WIDTH), np.zeros((WIDTH, WIDTH))
+class Rows(NamedTuple):
+    """Rows of the regression: columns [N, WIDTH], weights [N], whether a pair is an edge [N]."""
+
+    z: np.ndarray
+    weight: np.ndarray
+    edge: np.ndarray
+
+
+def rows(stages: Iterable[dict[str, np.ndarray]], w: np.ndarray) -> list[Rows]:
+    """Return the rows of sampled edges and of the pairs beside them, by stage, float64."""
+    found = []
     for kept in stages:
         D, each = kept["edges"], kept["weights"].astype(float)
         if not len(D):
             continue
-        there, s = ~np.isnan(D[:, :, 0]), scored(kept["own"], D, w)
-        weight = np.concatenate([each[:, None], there * (each / there.sum(1))[:, None]], 1).ravel()
-        z = columns(s.ravel(), np.repeat(kept["known"], s.shape[1], 0),
-                    beside(kept["own"], D, AT.pair_met).ravel())
+        there, s = ~np.isnan(D[:, :, 0]), scored(kept["own"], D, w[None])[0]
         edge = np.zeros(s.shape)
         edge[:, 0] = 1
+        found.append(Rows(
+            columns(s.ravel(), np.repeat(kept["known"], s.shape[1], 0),
+                    beside(kept["own"], D, AT.pair_met).ravel()),
+            np.concatenate([each[:, None], there * (each / there.sum(1))[:, None]], 1).ravel(),
+            edge.ravel()))
+    return found
+
+
+def derivatives(stages: Iterable[Rows], b: np.ndarray) -> np.ndarray:
+    """Return one client's sums for a step, float64 [LENGTH]: weight, loss, gradient, Hessian."""
+    found, hessian = np.zeros(2 + WIDTH), np.zeros((WIDTH, WIDTH))
+    for z, weight, edge in stages:
         odds = z @ b
         p = 1 / (1 + np.exp(-np.clip(odds, -50, 50)))
-        found[0] += each.sum()
-        found[1] += float((weight * (np.logaddexp(0, odds) - edge.ravel() * odds)).sum())
-        found[2:] += z.T @ (weight * (p - edge.ravel()))
+        found[0] += (weight * edge).sum()
+        found[1] += float((weight * (np.logaddexp(0, odds) - edge * odds)).sum())
+        found[2:] += z.T @ (weight * (p - edge))
         hessian += z.T @ (z * (weight * p * (1 - p))[:, None])
     return np.concatenate([found, hessian[_UPPER]])
 
@@ -128,6 +145,9 @@ class Level:
         self.steps += 1
         if weight <= 0:
             self.done = True
+            return
+        if not np.isfinite(self.loss) and self.trial.any() and loss > 2 * weight * np.log(2):
+            self.trial = np.zeros(WIDTH)    # the last b costs more than none: begin at none
             return
         away = self.trial - START
         loss += 0.5 * RIDGE * float(away @ away)

@@ -7,7 +7,7 @@ derivatives are sums over clients: the result is the same however edges are divi
 
 Where sums carry noise there are few features, one step a stage, and a prior. Noise of deviation z S
 in each of n sums has a norm of z S sqrt(n), so fewer sums say more: weights are learned for the
-features of :data:`LEARNED` alone, 104 sums in place of some 3,200. Each client sends means over its
+features of :data:`LEARNED` alone, 104 sums in place of some 5,600. Each client sends means over its
 own edges of the stage, so that its part in a sum is bounded by S whatever it has
 (:mod:`fedvine.aggregate.noise`). At w_s the loss of stage s is nearly
 

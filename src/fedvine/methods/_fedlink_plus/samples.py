@@ -21,7 +21,7 @@ from fedvine.methods._fedlink_plus import edge_columns, level
 from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
 from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted
 from fedvine.methods._fedlink_plus.lists import Facts, Scratch
-from fedvine.methods._fedlink_plus.newton import MILDER, RIDGES, SIMPLE
+from fedvine.methods._fedlink_plus.newton import MILDER, RIDGES, SIMPLE, Kept
 from fedvine.methods._fedlink_plus.travel import lent, receive_items
 from fedvine.tasks import negatives
 from fedvine.tasks.negatives import Candidates
@@ -36,10 +36,11 @@ RECENT = 0.8        # what a stage's measure keeps a stage later
 MOST = 2.0 ** 30    # of a number in a sum
 LEVELLED = "levelled"       # what answers, brought to a common level
 SHOWN = 3       # kinds of answers that a sentence names
-WORDS = {"pairs": "the pair's own past", "steps": "what item follows which",
-          "clocks": "the hour and the weekday", "elsewhere": "what the user met at other clients",
-          "neighbours": "similar users", "turned": "the pair turned round",
-          "tables": "tables of users and items", "edges": "columns of edges"}
+WORDS = {"curves": "curves of the item's counts", "pairs": "the pair's own past",
+         "steps": "what item follows which", "clocks": "the hour and the weekday",
+         "elsewhere": "what the user met at other clients", "neighbours": "similar users",
+         "turned": "the pair turned round", "tables": "tables of users and items",
+         "edges": "columns of edges"}
 
 #: Enters further features of pairs: (features float32 [Q, WIDTH], users [Q], items [Q]).
 Also = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
@@ -241,6 +242,26 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     return Sample(found, selves, users_known, weights, fresh, ranks, chosen)
 
 
+def kept_on(before: list[Kept], sample: Sample, fade: float, stages: int, joins: bool
+            ) -> list[Kept]:
+    """Return the last ``stages`` samples, what came before times ``fade``.
+
+    ``joins``: the sample joins that of the stage before, which is in no sum yet.
+    """
+    came = {key: getattr(sample, key) for key in KEPT}
+    faded = [{**one, "weights": fade * one["weights"]} for one in before]
+    if joins:
+        return [*faded[:-1], {key: np.concatenate([x, came[key]]) for key, x in faded[-1].items()}]
+    return [*faded, came][-stages:]
+
+
+def with_level(variants: Sequence[np.ndarray], w: np.ndarray, b: np.ndarray
+               ) -> tuple[np.ndarray, np.ndarray]:
+    """Return variants and levels for :func:`measured`: as they are, and ``w`` on the level b."""
+    W = np.array([*variants, w])
+    return W, np.concatenate([np.tile(level.START, (len(variants), 1)), b[None]])
+
+
 def measured(own: np.ndarray, known: np.ndarray, sampled: np.ndarray, variants: np.ndarray,
              levels: np.ndarray) -> np.ndarray:
     """Return how well each variant of the weights, [V, F], answers for sampled edges: [1 + 8 V].
@@ -258,8 +279,8 @@ def measured(own: np.ndarray, known: np.ndarray, sampled: np.ndarray, variants: 
     new = ~met[:, 0] & unmet.any(1)
     groups = [(there.any(1), there), (new, unmet) if new.any() else (there.any(1), there)]
     users = np.repeat(known, met.shape[1], 0)
-    for v, (w, b) in enumerate(zip(variants, levels, strict=True) if there.any() else ()):
-        s = level.scored(own, sampled, w)
+    scores = level.scored(own, sampled, variants) if there.any() else ()
+    for v, (s, b) in enumerate(zip(scores, levels, strict=False)):
         if (b != level.START).any():
             s = (level.columns(s.ravel(), users, met.ravel()) @ b).reshape(s.shape)
         found[v] = [x for rows, among in groups for x in _ranked(s[rows], among[rows])]
@@ -346,8 +367,8 @@ def choose(server: Any, names: list[str], sums: np.ndarray, new: bool) -> None:
     if sums[0] > 0 and server.newton.w.any():
         mean = sums[1:].reshape(-1, many) / sums[0]
         before = dict(zip(names, mean, strict=False))
-        for name, values in [*before.items(), *([(LEVELLED, mean[-1])] if len(mean) > len(names)
-                                                else [])]:
+        levelled = len(mean) > len(names) and server.chosen[-1] not in SIMPLE
+        for name, values in [*before.items(), *([(LEVELLED, mean[-1])] if levelled else [])]:
             less = before[server.chosen[-1] if name == LEVELLED else names[0]]
             server.gains[name] = RECENT * server.gains.get(name, np.zeros(many + 1)) + np.append(
                 values - less, 1.0)         # by so much better than the whole model, and stages
