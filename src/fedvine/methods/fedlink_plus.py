@@ -66,7 +66,7 @@ class FedLinkPlus(Method):
 
     name: ClassVar[str] = "fedlink_plus"
     refreshes: ClassVar[Refresh] = "event"
-    revision: ClassVar[int] = 5         # brings the scores of users to one level
+    revision: ClassVar[int] = 6         # curves of counts, first meetings lately, random walks
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
