@@ -46,7 +46,7 @@ def test_the_list_has_the_first_lines_without_importing_what_it_lists(room):
 
 
 @pytest.mark.parametrize(("line", "some"), [
-    ("fedvine ex", {"export"}),
+    ("fedvine ex", {"explain", "export"}),
     ("fedvine kit wi", {"withdraw"}),
     ("fedvine run fedlink_", {"fedlink_local", "fedlink_plus"}),
     ("fedvine run au", {"auto"}),

@@ -16,6 +16,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.experiments.answers import Labels
+from fedvine.methods._fedlink_plus.features import AT, CURVES, WIDTH, curve_part
 from fedvine.results.export import export
 from fedvine.tasks.task_plan import by_task
 
@@ -220,3 +221,32 @@ def test_a_folder_with_files_is_not_written_to(rows, tmp_path):
     with pytest.raises(FedvineError):
         export(tmp_path / "nothing", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_what_features_weigh_is_printed_and_drawn(rows, tmp_path, capsys):
+    def told(*words):
+        with pytest.raises(SystemExit) as done:
+            main(["explain", *map(str, words)])
+        return done.value.code, capsys.readouterr()
+
+    run = made(rows, fv.FedLinkPlus.tiny(), tmp_path / "run")
+    code, (text, _) = told(tmp_path / "run")
+    w = run.method.answering(run.at_the_end()[0])[0]
+    assert code == 0
+    assert f"{w[AT.pair_met]:+.3f}   pair_met " in text and " curve_" not in text
+    _, (text, _) = told(tmp_path / "run", "--feature", "item_log_fast",
+                        "--plot", tmp_path / "curve.png")
+    table = [line.split() for line in text.splitlines()[3:]]
+    x, added = np.array(table, float).T
+    f = np.zeros((len(x), WIDTH), np.float32)
+    f[:, AT.item_log_fast] = x
+    for row in f:       # what a pair's features of this one count add, less that of the first
+        curve_part(row)
+    f[:, [k for name in CURVES if name != "item_log_fast" for k in [
+        getattr(AT, f"curve_{name}_{i}") for i in range(1, 7)]]] = 0
+    assert added == pytest.approx(f @ w - f[0] @ w, abs=2e-3)
+    assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    code, (_, error) = told(tmp_path / "run", "--feature", "item_log_fas")
+    assert code == 2 and 'did you mean "item_log_fast"' in error
+    made(rows, fv.FedLinkNoEmb.tiny(), tmp_path / "other")
+    assert "fedlink_noemb, whose scores are not sums" in told(tmp_path / "other")[1].err

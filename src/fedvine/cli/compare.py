@@ -233,6 +233,50 @@ def export(
         print(found.how)
 
 
+def explain(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run of "
+                                        "fedlink_plus.")],
+    feature: Annotated[str | None, typer.Option(
+        help="A feature's name: what its values add to a score.")] = None,
+    plot: options.Plot = None,
+) -> None:
+    """Print what the features of a pair weigh in its score, or what one of them adds."""
+    import numpy as np
+
+    from fedvine.core.errors import near
+    from fedvine.core.files import atomic
+    from fedvine.experiments.reopened import reopened
+    from fedvine.methods._fedlink_plus.features import AT, CURVES, TABLE, effect
+    from fedvine.methods.fedlink_plus import FedLinkPlus
+    opened = reopened(run)
+    if not isinstance(opened.method, FedLinkPlus):
+        raise FedvineError(f"The run in {run} is of {opened.method.name}, whose scores are not "
+                           "sums of features; those of fedlink_plus are.")
+    server = opened.at_the_end()[0]
+    w, _ = opened.method.answering(server)
+    shown = {f.name: f for f in TABLE if f.part != "curves"}
+    if feature is None:
+        print("A pair's score is the sum of its features times these weights; curves, named +, "
+              "are drawn by --feature.\n")
+        for f in shown.values():
+            if value := w[getattr(AT, f.name)]:
+                print(f"{value:+10.3f} {'+' if f.name in CURVES else ' '} {f.name:24} {f.about}")
+        return
+    if feature not in shown:
+        raise FedvineError(f'There is no feature "{feature}"{near(feature, shown)}; fedvine '
+                           f"explain {run} lists them.")
+    x, y = effect(w, feature)
+    print(f"{feature}: {shown[feature].about}\n\n{'value':>10} {'adds':>10}")
+    print("\n".join(f"{a:10.3f} {b:+10.3f}" for a, b in np.stack([x, y], 1)))
+    if plot:
+        from fedvine.results.pictures import Drawing, line, plots
+        figure, axes = plots([f"{feature}: {shown[feature].about}"])
+        line(axes[0, 0], zip(x, y[:, None], strict=True), marker="o")
+        axes[0, 0].set(xlabel=feature, ylabel="adds to the score")
+        with atomic(plot) as file:
+            file.write(Drawing(figure).rendered(plot.suffix[1:]))
+
+
 def audit(
     experiments: Annotated[list[Path], typer.Argument(
         metavar="EXPERIMENT...", help="TOML files of experiments; small ones, each is run some "

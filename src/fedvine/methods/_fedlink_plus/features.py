@@ -605,6 +605,19 @@ def compared(x: np.ndarray, mine: np.ndarray, overall: np.ndarray) -> tuple[np.n
 
 
 # -- in words --------------------------------------------------------------------------------------
+def effect(w: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return values of a feature, and what each adds to a score by weights ``w`` [F], float64 [n].
+
+    They are the knots of its curve where it has one, else 0 and 1. What the first value adds is 0.
+    """
+    x = np.array(CURVES.get(name, (0.0, 1.0)))
+    y = w[getattr(AT, name)] * (x - x[0])
+    if name in CURVES:
+        begin = getattr(AT, f"curve_{name}_1")
+        y[1:] += w[begin:begin + len(x) - 1]
+    return x, y
+
+
 def reasons(client: Client, queries: Any, x: np.ndarray, lent: Lent) -> list[str]:
     """Return one text a pair, such as "met 12 times, last at 2013-05-03", from features [Q, WIDTH].
 
