@@ -80,7 +80,7 @@ def test_nights_followed_give_the_scores_of_one_run():
     rows = pq.read_table("all.parquet")
     assert set(rows["client"].to_pylist()) == {"ada", "bo", "cy"}
     assert max(rows["rank"].to_pylist()) == 3
-    ((item, score, known),) = fv.open_run("run").predict("ada", "u0", top=1)
+    ((item, score, known, _),) = fv.open_run("run").predict("ada", "u0", top=1)
     first = next(r for r in rows.to_pylist() if (r["client"], r["user"], r["rank"]) == (
         "ada", "u0", 1))
     assert (first["item"], first["score"], first["known"]) == (item, score, known)

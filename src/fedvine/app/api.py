@@ -236,9 +236,8 @@ def _as_of(opened: OpenRun) -> str:
 
 
 def _items(best: list[Any], why: list[str]) -> list[dict[str, Any]]:
-    return [{"item": item, "score": float(score), "known": bool(known),
-             "why": why[i] if i < len(why) else ""}
-            for i, (item, score, known) in enumerate(best)]
+    return [{"item": one.item, "score": one.score, "known": one.known,
+             "why": why[i] if i < len(why) else ""} for i, one in enumerate(best)]
 
 
 def _classes(row: dict[str, Any]) -> dict[str, Any]:

@@ -75,8 +75,9 @@ def plot(runs: Mapping[str, Run], file: Path) -> None:
 def forecasts(made: Forecasts, client: str, user: str) -> Table:
     """Return a table of the five likeliest destinations."""
     shown = Table(f"{user} at {client}", "score", "", box=None)
-    for item, score, known in made.top(client, user, 5):
-        shown.add_row(item, f"{score:.2f}", "flown before from here" if known else "new")
+    for one in made.top(client, user, 5):
+        shown.add_row(one.item, f"{one.score:.2f}",
+                      "flown before from here" if one.known else "new")
     return shown
 
 

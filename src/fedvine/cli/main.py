@@ -252,9 +252,12 @@ def _as_of(made: Any) -> None:
 
 def _show(forecasts: list[Any], why: Sequence[str] = ()) -> None:
     from rich.table import Table
-    table = Table("item", "score", "", *(["why"] if why else []), box=None)
-    for n, (item, score, known) in enumerate(forecasts):
-        table.add_row(item, f"{score:.4g}", "known" if known else "new", *why[n:n + 1])
+    likely = any(one.probability is not None for one in forecasts)
+    table = Table("item", "score", *["probability"] * likely, "", *(["why"] if why else []),
+                  box=None)
+    for n, (item, score, known, p) in enumerate(forecasts):
+        table.add_row(item, f"{score:.4g}", *["" if p is None else f"{p:.3f}"] * likely,
+                      "known" if known else "new", *why[n:n + 1])
     console().print(table)
 
 

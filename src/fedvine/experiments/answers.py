@@ -18,6 +18,7 @@ from fedvine.data.dates import moment
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids, named
 from fedvine.data.stream import EventStream
+from fedvine.tasks.chances import Chances
 from fedvine.tasks.class_measures import softmax
 from fedvine.tasks.task import Labelled
 
@@ -36,9 +37,9 @@ class Best(NamedTuple):
     known: np.ndarray
 
 
-def rows_of(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Best]
-          ) -> Iterator[pa.Table]:
-    """Yield blocks as tables with names."""
+def rows_of(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Best],
+            chances: Chances | None = None) -> Iterator[pa.Table]:
+    """Yield blocks as tables with names, with probabilities where there are ``chances``."""
     users, items = (pa.array([ids[i] for i in range(len(ids))], pa.string()) for ids in (src, dst))
     for best in blocks:
         count, width = best.item.shape
@@ -47,6 +48,9 @@ def rows_of(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Be
                         "user": users.take(pa.array(np.repeat(best.user, width))),
                         "rank": pa.array(rank), "item": items.take(pa.array(best.item.reshape(-1))),
                         "score": pa.array(best.score.reshape(-1)),
+                        **({} if chances is None else {"probability": pa.array(
+                            chances.probabilities(client, best.score.reshape(-1)),
+                            from_pandas=True)}),
                         "known": pa.array(best.known.reshape(-1))})
 
 

@@ -25,6 +25,7 @@ from fedvine.experiments.answers import Best, read_pairs, rows_of, write_tables
 from fedvine.experiments.run_folder import read_experiment
 from fedvine.living.news import news, taken
 from fedvine.living.rows import StoredRows
+from fedvine.tasks.chances import of_stages
 
 if TYPE_CHECKING:
     from fedvine.data.node_data import NodeTable
@@ -78,12 +79,14 @@ class Forecast(NamedTuple):
     """One item for one user: the method's score, higher is more likely, and whether it is known.
 
     ``known`` is true where the user has met the item at this client before. Scores of one client
-    can be compared; the scale of a difference depends on the method.
+    can be compared; the scale of a difference depends on the method. ``probability`` is that of
+    being met in the next stage, where the run learned it (``protocol.chances``), else None.
     """
 
     item: str
     score: float
     known: bool
+    probability: float | None = None
 
 
 class Forecasts:
@@ -106,6 +109,10 @@ class Forecasts:
         plan: Any = run.plan
         self.plan = plan if run.learned is None or run.learned == len(plan) - 1 else plan.cut(
             run.learned + 1)
+        self.chances = None
+        if getattr(self.task, "chances", 0):
+            self.chances = of_stages(stage for stage in run.stages or run.measured()
+                                     if run.learned is None or stage.t <= run.learned)
         self.fresh = at is not None
         if at is not None:
             self.plan = plan_at(run, self.plan, at)
@@ -135,8 +142,7 @@ class Forecasts:
             number, guests = np.array([part.num_src]), [user]
         best = next(self._best(client, number, count, guests))
         names = self.task.outcomes(part)
-        return [Forecast(names[int(item)], float(score), bool(known)) for item, score, known
-                in zip(best.item[0], best.score[0], best.known[0], strict=True)]
+        return self._named(client, names, best.item[0], best.score[0], best.known[0])
 
     def tops(self, client: str | int, users: Sequence[str | int], count: int = 5
              ) -> list[list[Forecast]]:
@@ -157,9 +163,17 @@ class Forecasts:
         rows = (row for best in blocks for row in zip(best.item, best.score, best.known,
                                                       strict=True))
         for at, row in zip(known.tolist(), rows, strict=True):
-            found[wanted[at]] = [Forecast(names[int(item)], float(score), bool(met))
-                                 for item, score, met in zip(*row, strict=True)]
+            found[wanted[at]] = self._named(client, names, *row)
         return [found.get(user, []) for user in users]
+
+    def _named(self, client: str, names: Any, items: np.ndarray, scores: np.ndarray,
+               known: np.ndarray) -> list[Forecast]:
+        """Return forecasts from numbers of items, their scores, and whether they are known."""
+        likely: list[Any] = [None] * len(items)
+        if self.chances is not None and self.chances.curve(client) is not None:
+            likely = self.chances.probabilities(client, scores).tolist()
+        return [Forecast(names[int(item)], float(score), bool(met), p) for item, score, met, p
+                in zip(items, scores, known, likely, strict=True)]
 
     def why(self, client: str | int, user: str | int, items: Sequence[str | int]) -> list[str]:
         """Return why the items of :meth:`top` have their scores, in words.
@@ -190,12 +204,13 @@ class Forecasts:
     def every(self, count: int, out: str | os.PathLike[str]) -> int:
         """Write the most likely items of every user of every client; return the number of rows.
 
-        Columns are ``client``, ``user``, ``rank`` (from 1), ``item``, ``score``, ``known``; CSV if
-        ``out`` ends in .csv, else Parquet. Rows are computed and written in blocks.
+        Columns are ``client``, ``user``, ``rank`` (from 1), ``item``, ``score``, ``known``, and
+        ``probability`` where the run learned it (``protocol.chances``); CSV if ``out`` ends in
+        .csv, else Parquet. Rows are computed and written in blocks.
         """
         return write_tables(out, (table for name, part in self.parts.items() for table in rows_of(
             name, part.src_ids, self.task.outcomes(part),
-            self._best(name, np.arange(part.num_src), count))))
+            self._best(name, np.arange(part.num_src), count), self.chances)))
 
     def pairs(self, table: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[int, int]:
         """Score the pairs of a table, and write it with two columns more, ``score`` and ``known``.

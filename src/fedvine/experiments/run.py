@@ -65,7 +65,7 @@ class Run:
     def __iter__(self) -> Iterator[StageScores]:
         """Yield the scores of each stage, from the last save on; of a finished run all again."""
         if self.summary is not None:
-            self.stages = self.stages or self._measured()
+            self.stages = self.stages or self.measured()
             yield from self.stages
             return
         with self.folder.alone() if self.folder else contextlib.nullcontext():
@@ -75,7 +75,7 @@ class Run:
 
     def _carry_out(self) -> Iterator[StageScores]:
         done, attempts = self._restore(), 0
-        self.stages = self._measured()
+        self.stages = self.measured()
         while True:
             failed_at = done
             try:
@@ -90,7 +90,7 @@ class Run:
             except RoundAborted as reason:
                 self.on_abort(str(reason))
                 done = self._restore()
-                self.stages = self._measured()
+                self.stages = self.measured()
                 attempts = attempts + 1 if failed_at == done else 1
                 if attempts >= ATTEMPTS:
                     raise FedvineError(f"{reason} in {ATTEMPTS} attempts; check that client, or "
@@ -224,7 +224,8 @@ class Run:
         self._take(save, len(self.plan) - 1)
         self.learned = save.t
 
-    def _measured(self) -> list[StageScores]:
+    def measured(self) -> list[StageScores]:
+        """Return the scores of the stages so far, those of a run folder from its files."""
         if not self.folder:
             return self.stages if self.summary is not None else []
         return logged(self.folder.path)

@@ -227,6 +227,9 @@ def coarse_scores(found: dict[str, Any], grain: int) -> dict[str, Any]:
             if key not in ("classes", "curve", "drift", "parts") or "n" not in few}
     if "classes" in kept:
         kept["classes"] = _coarse_classes(kept["classes"], grain)
+    if "parts" in kept:
+        kept["parts"] = {key: [count // grain * grain for count in one]
+                         for key, one in kept["parts"].items()}
     if "drift" in kept:
         drift = kept["drift"] = _coarse_drift(kept["drift"], ends, grain)
         drift["rivals"] = {name: _rounded(one, least) for name, one in drift["rivals"].items()}

@@ -337,7 +337,7 @@ def plain(value: Any, bounds: Sequence[float] = ()) -> Any:
 
 
 # -- runs side by side, where task, protocol and stages are the same -------------------------------
-_NOT_COMPARED = ("drift", "curves")     # settings that do not change a score
+_NOT_COMPARED = ("drift", "curves", "chances")     # settings that do not change a score
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ class Asked:
     - ``k``: places of a list, and of hits
     - ``lists``: of users, where lists are measured
     - ``nodes``: positions of pairs of random nodes, int64
+    - ``chances``: of users who get a list whether they come or not, positions of their pairs with
+      all candidates, -1 for those that no list holds, int64 [U, M], and which meet, bool [U, M]
     """
 
     n: dict[str, int]
@@ -50,6 +52,7 @@ class Asked:
     k: int
     lists: UserLists | None = None
     nodes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    chances: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def counted(key: str) -> str:

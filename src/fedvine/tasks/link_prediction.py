@@ -30,6 +30,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import link_measures
+from fedvine.tasks.chances import reliability
 from fedvine.tasks.link_measures import SUBSETS, counted
 from fedvine.tasks.link_scorer import EdgeQueries, Scorer, lists_are_cheap
 from fedvine.tasks.link_tables import LEAST, SHOWN
@@ -79,6 +80,10 @@ class LinkPrediction(Task):
                       "between learning and the test, to choose by")
     cold: bool = Field(default=True, description="where there is a table of items, also score "
                        "items of it without an edge at the client, by themselves, among all of it")
+    chances: int = Field(
+        default=0, ge=0, description="users of each client who get a list of k items before every "
+        "stage, whether they come or not, to learn how probable it is that what is listed is met "
+        "in the next stage; 0: none")
     asked: Literal["graph", "clients"] = Field(
         default="graph", description="what methods whose server holds the graph are asked: its "
         "edges; or (clients) each client's own, the same pairs as all other methods")
@@ -91,6 +96,12 @@ class LinkPrediction(Task):
     def tiny(cls) -> LinkPrediction:
         """Return a protocol with few queries."""
         return cls(negatives=5, positives=40, ranking=True)
+
+    def summary(self, stages: Sequence[Any], plan: Plan) -> dict[str, Any]:
+        """Return the scores by period, and how probabilities fit, where these are learned."""
+        found = super().summary(stages, plan)
+        said = reliability(stages, lambda t, s: self.period(plan, t, s) != "train")
+        return found | ({"test": found["test"] | {"chances": said}} if said else {})
 
     def settled(self, parts: Mapping[str, EventStream], plan: Plan) -> LinkPrediction:
         """Return the protocol with ``ranking`` decided, from the first stage that is reported."""

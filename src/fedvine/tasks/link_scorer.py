@@ -16,7 +16,7 @@ from fedvine.core.lookup import find
 from fedvine.core.rng import mixed
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.tasks import negatives
+from fedvine.tasks import chances, negatives
 from fedvine.tasks.drift import Rivals, new_shares
 from fedvine.tasks.link_measures import Asked, Group, UserLists, measured, resampled
 from fedvine.tasks.negatives import Candidates
@@ -304,6 +304,8 @@ class Scorer:
         asked = Asked(n, groups, historical, inductive, protocol.k)
         if protocol.ranking and self.plan.period(t) != "train":     # others are never reported
             asked.lists = self._lists(t, events, items, pairs)
+        if protocol.chances:
+            asked.chances = self._chances(t, now, items, pairs)
         if self.whole:      # pairs of random nodes; those at two clients count
             people = Candidates(np.flatnonzero(self.history.users < t + 1 - protocol.lead), users)
             at, left, right = self._random_pairs(row[rows], people, candidates, now)
@@ -398,6 +400,22 @@ class Scorer:
                      asked, np.unique(lost // width), np.unique(new // width),
                      self.history.edges_of[items])
 
+    def _chances(self, t: int, now: np.ndarray, items: np.ndarray, pairs: _Pairs
+                 ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw users that are known before the stage, and ask all candidates of each."""
+        width, (users, _) = max(self.part.num_dst, 1), self._hashes()
+        most = min(self.protocol.chances, _PAIRS // max(len(items), 1))
+        known = np.flatnonzero(self.history.users < t + 1 - self.protocol.lead)
+        row = negatives.rows(negatives.salt(self.seed, self.name, "chances", t), users[known])
+        user = np.sort(known[np.argsort(row, kind="stable")[:most]])
+        start, end = self.plan.bounds[t:t + 2]
+        when = start if self.protocol.step is not None else (start + end) / 2
+        at = pairs.add(np.repeat(user, len(items)), np.tile(items, len(user)),
+                       np.full(len(user) * len(items), when)).reshape(len(user), len(items))
+        if not self.part.bipartite:     # a node is in no list of its own, and `now` has it with it
+            at = np.where(items == user[:, None], -1, at)
+        return at, _grid(now, user, items, width)
+
     def by_client(self, t: int, answer: Any) -> dict[str, dict[str, Any]]:
         """Return what :meth:`measure` does; all clients are asked together."""
         return {"all": self.measure(t, answer)}
@@ -409,8 +427,9 @@ class Scorer:
         query, [P], higher is more likely; or ``{"scores": ..., "across": bool [P]}``. Returns
         ``{"n": counts of positives, "scores": values by key}``. Where the protocol measures drift
         also ``drift``: ``edges`` of the stage, shares of them that are ``new``, and scores of
-        simple ``rivals``. Raises :class:`MethodError` for another length or values that are not
-        finite.
+        simple ``rivals``; where it learns chances, ``parts``
+        (:func:`fedvine.tasks.chances.counted`). Raises :class:`MethodError` for another length or
+        values that are not finite.
         """
         pairs, (_, _, asked) = self.queries(t), self._current  # type: ignore[misc]
         plain = answer["scores"] if isinstance(answer, Mapping) else answer
@@ -426,7 +445,12 @@ class Scorer:
         if self.protocol.replicates and self.plan.period(t) == "test":
             self.resampled[t] = resampled(scores, asked, self._hashes()[0],
                                           self.protocol.replicates)
-        return {"n": n, "scores": found} | ({"drift": self._drift(t)} if self.drift else {})
+        result = {"n": n, "scores": found} | ({"drift": self._drift(t)} if self.drift else {})
+        if asked.chances is not None:
+            at, met = asked.chances
+            result["parts"] = chances.counted(
+                np.where(at >= 0, scores[at], -np.inf), met, self.protocol.k)
+        return result
 
     def _drift(self, t: int) -> dict[str, Any]:
         """Return how new stage ``t`` is, and the rivals' scores of its queries.

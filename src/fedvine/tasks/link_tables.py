@@ -107,6 +107,8 @@ class LinkShown(Shown):
                                                          ("_cold",))),
                          *([said] if (said := self._left_out(task, period)) else []),
                          *_lists(task, period)]
+        if (said := found.get("chances")) is not None:
+            made += _chances(said)
         if (loops := summary.get("self_loops_left_out")) is not None:
             made.append("Edges have no direction: each is asked from both of its ends, and n "
                         "counts both." + _without_loops(loops))
@@ -154,6 +156,17 @@ def _lists(task: Any, found: Mapping[str, Any]) -> Iterator[str | Rows]:
     yield (f"Lists of the {task.k} likeliest of all candidates, for n users with an edge in the "
            f"stage; new: of items that the user has never met.{held}")
     yield from _by_client(found, _OF_LISTS, (("_new", ""),), "n_users")
+
+
+def _chances(found: Mapping[str, Any]) -> list[str | Rows]:
+    """Return how what lists said fits what was met, by tenths of probability."""
+    return [f"Probability that a listed item is met in the next stage: log loss "
+            f"{found['loss']:.4f}; of the rate of each place in the list "
+            f"{found['loss_places']:.4f}. Of n listed items, the mean of what was said and the "
+            "share that was met:",
+            Rows(["said", "n", "mean said", "share met"], [
+                [f"{i / 10:.1f} to {(i + 1) / 10:.1f}", f"{n:,.0f}", f"{said / n:.3f}",
+                 f"{met / n:.3f}"] for i, (n, said, met) in enumerate(found["bins"]) if n])]
 
 
 def _by_client(found: Mapping[str, Any], measures: Mapping[str, str],
