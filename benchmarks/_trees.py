@@ -33,10 +33,10 @@ SCORES = {"auc_new": "AUC new", "mrr_new": "MRR new", "ndcg_new": "NDCG@10 new",
           "mrr": "MRR", "ndcg": "NDCG@10"}
 METHODS = "fedlink_plus,popularity,frequency,recency,edgebank"
 STAGES, NEGATIVES, MOST, BLOCK = 10, 10, 60_000, 400_000
-TREES: dict[str, Any] = {"objective": "binary", "num_leaves": 31, "learning_rate": 0.1,
-                         "min_data_in_leaf": 50, "num_threads": 1, "verbosity": -1,
+TREES: dict[str, Any] = {"objective": "binary", "num_leaves": 31, "learning_rate": 0.05,
+                         "min_data_in_leaf": 100, "num_threads": 1, "verbosity": -1,
                          "deterministic": True, "force_row_wise": True, "seed": 0}
-ROUNDS = 150
+ROUNDS = 300
 
 
 class Rows:
