@@ -3,7 +3,7 @@
 Commands with arguments of their own, one at a time: ``kill9``, ``kill9-federation``,
 ``kill9-secure``, ``attack``, ``mutants``, ``odd-streams``, ``dynamic``, ``living --kill``,
 ``living --federation``, ``contract-tls``, ``soak``, ``backbones``,
-``scale``, ``ray``, ``gpu``.
+``scale``, ``ray``, ``gpu``, ``trees``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ COMMANDS = {"kill9": "_kill9", "kill9-federation": "_kill9_federation",
             "living --kill": "_living_kill", "living --federation": "_living_federation",
             "contract-tls": "_contract_tls", "soak": "_soak",
             "poisoning": "_poisoning", "backbones": "_backbones",
-            "scale": "_scale", "ray": "_ray", "gpu": "_gpu"}
+            "scale": "_scale", "ray": "_ray", "gpu": "_gpu",
+            "trees": "_trees"}
 
 
 def main() -> None:

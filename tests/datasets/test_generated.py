@@ -5,10 +5,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.datasets import generated
+from fedvine.datasets.generated import Shop
 
 
 def test_counts(tmp_path):
@@ -121,3 +123,71 @@ def test_errors_are_a_sentence(options, said, data, monkeypatch):
     monkeypatch.setenv("FEDVINE_DATA", str(data))
     with pytest.raises(FedvineError, match=said):
         generated.load(**options)
+
+
+# -- the shop --------------------------------------------------------------------------------------
+FEW = {"rows": 40_000, "days": 40, "shops": 3, "customers": 1500, "items": 200}
+
+
+def rows(stream):
+    return {"src": stream.src, "dst": stream.dst, "t": stream.t, "shop": stream.codes["shop"]}
+
+
+def test_a_shop_is_the_same_for_a_seed_and_about_as_long_as_asked():
+    one, again, other = Shop.load(**FEW), Shop.load(**FEW), Shop.load(**FEW, seed=1)
+    assert all((a == b).all() for a, b in zip(rows(one).values(), rows(again).values(),
+                                              strict=True))
+    assert (one.deleted == again.deleted).all() and rows(one)["t"][0] != rows(other)["t"][0]
+    assert 0.85 < len(one) / 40_000 < 1.1 and registry.find("datasets", "shop") is Shop
+    assert registry.find("datasets", "generated") is generated
+    assert len(one.by_time(Shop.STAGES)) == 40 and (np.diff(one.t) >= 0).all()
+    parts = one.split(**Shop.SPLIT).parts
+    assert list(parts) == ["shop-1", "shop-2", "shop-3"]
+    away = np.isfinite(parts["shop-3"].first_seen_elsewhere).mean()
+    assert 0.05 < away < 0.5 and not np.isfinite(Shop.load(**FEW, travel=0.0).split(
+        "shop").parts["shop-3"].first_seen_elsewhere).any()
+
+
+def test_a_shop_sells_what_is_on_the_shelf_and_takes_back_what_it_sold():
+    stream = Shop.load(**FEW, out=0.05, returned=0.1)
+    shelf, _ = Shop.shelves(200, 40, 3, 0.05, 0)
+    never, _ = Shop.shelves(200, 40, 3, 0.0, 0)
+    sold = ~stream.deleted
+    day, shop, item = stream.t.astype(int), stream.codes["shop"], stream.dst
+    assert shelf[day, shop, item][sold].all() and not shelf[~never].any()
+    assert 0.1 < 1 - shelf.sum() / never.sum() < 0.3
+    key = (stream.src.astype(int) * 200 + item) * 3 + shop
+    first = {}
+    for k, t in zip(key[sold].tolist(), stream.t[sold].tolist(), strict=True):
+        first.setdefault(k, t)
+    assert all(first[k] + 1 <= t for k, t in zip(key[~sold].tolist(), stream.t[~sold].tolist(),
+                                                 strict=True))
+    assert 0.06 < (~sold).sum() / sold.sum() < 0.1
+
+
+def test_a_shop_has_habits_tastes_and_trends():
+    def repeats(repeat):
+        stream = Shop.load(**FEW, repeat=repeat, returned=0.0)
+        pairs = stream.src.astype(int) * 200 + stream.dst
+        return 1 - len(np.unique(pairs)) / len(pairs)
+    assert repeats(0.05) + 0.15 < repeats(0.9)      # new wants, too, meet known items
+    stream = Shop.load(**FEW, repeat=0.01, returned=0.0)
+    kind = np.bincount(stream.src * 30 + stream.dst * 30 // 200, minlength=45_000).reshape(-1, 30)
+    often = kind[kind.sum(1) > 20]
+    top = np.sort(often / often.sum(1, keepdims=True), 1)[:, -3:].sum(1)
+    even = np.sort(kind.sum(0) / kind.sum())[-3:].sum()
+    assert np.median(top) > 1.5 * even              # of the customer's own three categories
+    _, weight = Shop.shelves(200, 40, 3, 0.0, 0)
+    share = np.stack([np.bincount(stream.dst[stream.t // 10 == part], minlength=200)
+                      for part in range(4)])
+    share = share / share.sum(1, keepdims=True)
+    rising = weight[35] > 3 * weight[5]
+    assert rising.any() and share[3, rising].sum() > 2 * share[0, rising].sum()
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"folder": "here"}, "has no files; leave out folder"), ({"rows": 0}, "rows of shop must be "
+     "from 1 to 1e[+]09, not 0"), ({"repeat": 1.0}, "repeat of shop must be from 0.01 to 0.99")])
+def test_other_shops_are_refused(options, said):
+    with pytest.raises(FedvineError, match=said):
+        Shop.load(**options)

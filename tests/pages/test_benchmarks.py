@@ -5,15 +5,17 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import _gpu, _kill9_secure, _privacy, living
+from benchmarks import _gpu, _kill9_secure, _privacy, _trees, living
 from benchmarks.__main__ import COMMANDS
 
 from fedvine.core import device
+from fedvine.datasets.generated import Shop
 from fedvine.experiments.experiment import Experiment
 
 
@@ -27,6 +29,30 @@ def test_what_they_name_is_there(tmp_path):
     assert _kill9_secure.noting(tmp_path)
     for method in _privacy.ROWS.values():
         Experiment.model_validate({**_privacy.COMMON, "method": method})
+
+
+def test_features_of_trees_are_those_of_a_slow_count_and_know_no_later_row():
+    stream = Shop.load(rows=1500, days=6, shops=2, customers=40, items=12, travel=0.5)
+    plan = stream.by_time("1")
+    rows, short = (_trees.Rows(s.split("shop"), plan) for s in (
+        stream, stream.before(plan.bounds[4])))
+    past = np.flatnonzero(rows.stage < 4)
+    user, item, client = np.repeat(np.arange(40), 24), np.tile(np.arange(24) // 2, 40), np.tile(
+        [0, 1], 480)
+    found = _trees.State(rows, 4).features(user, item, client)
+    assert np.array_equal(found, _trees.State(short, 4).features(user, item, client))
+    for i in range(0, 960, 7):
+        u, v, c = (at[past] == one for at, one in (
+            (rows.user, user[i]), (rows.item, item[i]), (rows.client, client[i])))
+        fade = 0.5 ** (3 - rows.stage[past])
+        assert found[i, [0, 3, 5, 6, 12, 15]].tolist() == [
+            u.sum(), len({*rows.item[past][u]}), (u & c).sum(), v.sum(), (v & c).sum(),
+            (u & v).sum()]
+        assert found[i, 13] == pytest.approx(fade[v & c].sum())
+        if (u & v).any():       # the stages are days, and the first begins with the first row
+            last = rows.plan.bounds[4] - rows.time[past][u & v].max()
+            assert found[i, 17] == pytest.approx(
+                last * 4 / (rows.plan.bounds[4] - rows.plan.bounds[0]), rel=1e-4)
 
 
 def test_a_score_that_differs_or_is_missing_is_an_error(tmp_path):

@@ -47,12 +47,14 @@ def _places(room: str) -> dict[str, str | EntryPoint]:
 def _own(room: str, folders: tuple[str, ...]) -> dict[str, str]:
     """Return the module of each name here: the names of its classes, or else the file's.
 
-    A file in the rooms of methods without such a class holds no method.
+    A file in the rooms of methods without such a class holds no method; the file's own name also
+    counts where it has a function ``load`` beside classes.
     """
     return {name: f"fedvine.{file.parent.name}.{file.stem}"
             for folder in folders for file in Path(folder).glob("[!_]*.py")
-            for name in _NAMED.findall(file.read_text("utf-8")) or (
-                [] if room == "methods" else [file.stem])}
+            for text in (file.read_text("utf-8"),)
+            for name in (_NAMED.findall(text) or ([] if room == "methods" else [file.stem]))
+            + ([file.stem] if room == "datasets" and "\ndef load(" in text else [])}
 
 
 @lru_cache(maxsize=16)
@@ -71,8 +73,9 @@ def find(room: str, name: str) -> Any:
         raise FedvineError(f'There is no {room[:-1]} called "{name}"{near(name, sorted(known))}; '
                            f"fedvine list shows all.")
     found = _opened(known[name])
-    return found if room != "datasets" or hasattr(found, "load") else next(
-        v for v in vars(found).values() if isinstance(v, type) and vars(v).get("name") == name)
+    return found if room != "datasets" else next((
+        v for v in vars(found).values() if isinstance(v, type) and vars(v).get("name") == name),
+        found)
 
 
 def _opened(place: str | EntryPoint) -> Any:

@@ -1,5 +1,7 @@
 """A generated stream as long as is wanted: power-law degrees, bursts, new nodes, communities.
 
+Purchases in generated shops are :class:`Shop`. All else is of the stream ``generated``.
+
 Nodes are of one kind. Time goes in snapshots 0, 1, ... of equally many edges, and
 
 - a node has a weight by a power law, p(w) ~ w^-``exponent`` for w >= 1, cut at the root of the
@@ -31,8 +33,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
@@ -345,3 +348,151 @@ def burstiness(nodes: np.ndarray) -> float:
     found = ((np.sqrt(n + 1) * r - np.sqrt(n - 1))
              / ((np.sqrt(n + 1) - 2) * r + np.sqrt(n - 1)))
     return float(np.average(found, weights=n))
+
+
+# -- a shop ----------------------------------------------------------------------------------------
+SEGMENTS, CATEGORIES, BASKET = 8, 30, 3.0       # of customers, of items; mean wants of a visit
+BOUGHT = 0.825      # rows for each want, about: some are not on the shelf, or twice in a visit
+WEEK = (1.0, 0.9, 0.9, 1.0, 1.3, 1.6, 0.5)      # visits by day of the week
+
+
+class Shop:
+    """Purchases in generated shops, of no real company: customer -> item, client = shop.
+
+    - *customers* are of one of 8 segments, whose tastes for 30 categories are Dirichlet(0.3), and
+      have three favourite categories by that taste. How often they come is log-normal, and depends
+      on the day of the week. 40 % come first after the first day, evenly. Shop s is the own one of
+      a customer in proportion to 1 / s; the share ``travel`` make three of ten visits to another.
+    - *items* have a category, a log-normal weight, another log-normal weight in each segment, and
+      are carried by each shop with probability 0.8. 30 % come after the first day, evenly. These,
+      and a third of the others, have a trend: on day d their weight is multiplied by exp(h exp(-(d
+      - p)^2 / (2 w^2))), with h from 1 to 3, w from 4 to 15 days, and p on any day, but of those
+      that come later within 20 days of their coming.
+    - *stock*: with probability ``out`` a day an item is out of stock in a shop for the next 2 to 7
+      days (:meth:`shelves`). Nobody buys it there then.
+    - a *visit* has 1, 2, ... wants, three in the mean (geometric), at one time. A want is one of
+      the customer's wants of earlier visits, each alike, and so an item by how often it was wanted,
+      with a probability of the customer's own, of mean ``repeat`` (Beta of sum 4). Else it is an
+      item of the shelf by its weight, half of the time of a favourite category. What is wanted and
+      not on the shelf is not bought, and an item is in a visit once.
+    - *returns*: the share ``returned`` of the purchases comes back after 1 to 14 days: a row with
+      ``deleted``, if the stream has that day.
+    """
+
+    name: ClassVar[str] = "shop"
+    SPLIT: ClassVar[dict] = {"by": "shop"}
+    STAGES: ClassVar[str] = "1"
+
+    @classmethod
+    def load(cls, folder: Path | None = None, *, rows: int = 500_000, days: int = 90,
+             shops: int = 4, customers: int = 20_000, items: int = 1000, repeat: float = 0.6,
+             returned: float = 0.03, out: float = 0.01, travel: float = 0.1, seed: int = 0
+             ) -> EventStream:
+        """Return the stream: ``src``, ``dst``, ``t`` (float64, days), ``deleted``, code ``shop``.
+
+        ``rows`` is about their number. ``repeat`` is above 0 and below 1; ``returned``, ``out`` and
+        ``travel`` are 0 to 1. ``folder`` must be None, and nothing is kept on disk. Raises
+        :class:`FedvineError` for numbers that the model does not allow.
+        """
+        if folder is not None:
+            raise FedvineError("The data set shop is drawn and has no files; leave out folder.")
+        for key, value, low, high in (
+                ("rows", rows, 1, 10**9), ("days", days, 1, 10**5), ("shops", shops, 1, 10**4),
+                ("customers", customers, 1, 10**8), ("items", items, 1, 10**6),
+                ("repeat", repeat, 0.01, 0.99), ("returned", returned, 0, 1), ("out", out, 0, 1),
+                ("travel", travel, 0, 1)):
+            if not low <= value <= high:
+                raise FedvineError(f"{key} of shop must be from {low:g} to {high:g}, not {value}.")
+        draw = rng(seed, "shop")
+        who, t, shop = cls._visits(draw, rows, days, shops, customers, travel)
+        taste = draw.dirichlet(np.full(CATEGORIES, 0.3), SEGMENTS)
+        segment = draw.integers(0, SEGMENTS, customers)
+        favourite = (draw.random((customers, 3, 1)) >= np.cumsum(taste, 1)[segment][:, None]
+                     ).sum(-1).clip(max=CATEGORIES - 1)
+        shelf, weight = cls.shelves(items, days, shops, out, seed)
+        # Items are in the order of their category, so that those of one are a range.
+        kind = np.arange(items) * CATEGORIES // items
+        liked = taste[:, kind] * np.exp(draw.normal(0, 0.7, (SEGMENTS, items)))
+        # Wants, in the order of customer and time: each copies an earlier one, or is new.
+        basket = draw.geometric(1 / BASKET, len(who))
+        visit = np.repeat(np.arange(len(who)), basket)
+        first = np.searchsorted(who[visit], who[visit])
+        before = np.repeat(np.cumsum(basket) - basket, basket) - first
+        habit = draw.beta(4 * repeat, 4 * (1 - repeat), customers)[who[visit]]
+        again = (draw.random(len(visit)) < habit) & (before > 0)
+        source = np.where(again, first + (draw.random(len(visit)) * before).astype(int),
+                          np.arange(len(visit)))
+        while (source != (earlier := source[source])).any():
+            source = earlier
+        place = np.minimum(t, days - 1).astype(int) * shops + shop
+        item, new = np.full(len(visit), -1), np.flatnonzero(~again)
+        new = new[np.argsort(place[visit[new]], kind="stable")]
+        bounds = np.searchsorted(place[visit[new]], np.arange(days * shops + 1))
+        edge = np.searchsorted(kind, np.arange(CATEGORIES + 1))
+        for at, (low, high) in enumerate(pairwise(bounds)):
+            day, here, user = at // shops, new[low:high], who[visit[new[low:high]]]
+            total = np.cumsum(liked * (weight[day] * shelf[day, at % shops]), 1)
+            total = np.concatenate([np.zeros((SEGMENTS, 1)), total], 1)
+            if not len(here) or not total[:, -1].all():
+                continue
+            total = total / total[:, -1:] + np.arange(SEGMENTS)[:, None]
+            of, group = favourite[user, draw.integers(0, 3, len(user))], segment[user]
+            start, end = total[group, edge[of]], total[group, edge[of + 1]]
+            wide = (draw.random(len(user)) < 0.5) | (start >= end)
+            start, end = np.where(wide, group, start), np.where(wide, group + 1, end)
+            point = start + draw.random(len(user)) * (end - start)
+            found = np.searchsorted(total.reshape(-1), point, "right") - 1 - group * (items + 1)
+            item[here] = np.minimum(found, items - 1)
+        item = item[source]
+        bought = np.flatnonzero((item >= 0) & shelf[place[visit] // shops, shop[visit], item])
+        bought = bought[np.unique(visit[bought] * items + item[bought], return_index=True)[1]]
+        back = bought[draw.random(len(bought)) < returned]
+        late = t[visit[back]] + draw.uniform(1, 14, len(back))
+        back, late = back[late < days], late[late < days]
+        every, when = np.append(bought, back), np.append(t[visit[bought]], late)
+        order = np.argsort(when, kind="stable")
+        every = every[order]
+        return EventStream(
+            who[visit[every]].astype(np.int32), item[every].astype(np.int32), when[order],
+            Ids.of(np.arange(customers)), Ids.of(np.arange(items)), deleted=order >= len(bought),
+            codes={"shop": shop[visit[every]].astype(np.int32)}, name="shop",
+            categories={"shop": [f"shop-{s + 1:0{len(str(shops))}d}" for s in range(shops)]})
+
+    @staticmethod
+    def _visits(draw: np.random.Generator, rows: int, days: int, shops: int, customers: int,
+                travel: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return customer, time and shop of each visit, in the order of customer and time."""
+        level = np.append(0.0, np.cumsum(np.resize(WEEK, days)))    # visits so far, by day
+        begin = np.interp(np.where(draw.random(customers) < 0.4, draw.random(customers) * days, 0),
+                          np.arange(days + 1), level)
+        rate = np.cumsum(np.exp(draw.normal(0, 1, customers)) * (level[-1] - begin))
+        count = max(round(rows / BASKET / BOUGHT), 1)
+        who = np.sort(np.searchsorted(rate, draw.random(count) * rate[-1]))
+        t = np.interp(begin[who] + draw.random(count) * (level[-1] - begin[who]), level,
+                      np.arange(days + 1))
+        t = t[np.lexsort((t, who))]
+        size = 1 / np.arange(1, shops + 1)
+        home = draw.choice(shops, customers, p=size / size.sum())
+        other = (home + draw.integers(1, max(shops, 2), customers)) % shops
+        away = (draw.random(customers) < travel)[who] & (draw.random(count) < 0.3)
+        return who, t, np.where(away, other[who], home[who])
+
+    @staticmethod
+    def shelves(items: int, days: int, shops: int, out: float, seed: int
+                ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what can be bought, bool [days, shops, items], and weights [days, items]."""
+        draw, day = rng(seed, "shop", "shelves"), np.arange(days)[:, None]
+        later = draw.random(items) < 0.3
+        came = np.where(later, draw.random(items) * days, 0).astype(int)
+        trend = later | (draw.random(items) < 1 / 3)
+        peak = np.where(later, came + 20 * draw.random(items), draw.random(items) * days)
+        height, width = draw.uniform(1, 3, items) * trend, draw.uniform(4, 15, items)
+        weight = np.exp(draw.normal(0, 1, items)
+                        + height * np.exp(-((day - peak) / width) ** 2 / 2))
+        gone = np.zeros((days, shops, items), bool)
+        length = draw.integers(2, 8, gone.shape)
+        starts = draw.random(gone.shape) < out
+        for lag in range(min(7, days)):
+            gone[lag:] |= (starts & (length > lag))[:days - lag]
+        carried = draw.random((shops, items)) < 0.8
+        return carried & ~gone & (day >= came)[:, None], weight
