@@ -138,7 +138,7 @@ def test_a_shop_is_the_same_for_a_seed_and_about_as_long_as_asked():
     assert all((a == b).all() for a, b in zip(rows(one).values(), rows(again).values(),
                                               strict=True))
     assert (one.deleted == again.deleted).all() and rows(one)["t"][0] != rows(other)["t"][0]
-    assert 0.85 < len(one) / 40_000 < 1.1 and registry.find("datasets", "shop") is Shop
+    assert 0.85 < len(one) / 40_000 < 1.1 and registry.find("datasets", "generated_shop") is Shop
     assert registry.find("datasets", "generated") is generated
     assert len(one.by_time(Shop.STAGES)) == 40 and (np.diff(one.t) >= 0).all()
     parts = one.split(**Shop.SPLIT).parts
@@ -186,8 +186,9 @@ def test_a_shop_has_habits_tastes_and_trends():
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"folder": "here"}, "has no files; leave out folder"), ({"rows": 0}, "rows of shop must be "
-     "from 1 to 1e[+]09, not 0"), ({"repeat": 1.0}, "repeat of shop must be from 0.01 to 0.99")])
+    ({"folder": "here"}, "has no files; leave out folder"),
+    ({"rows": 0}, "rows of generated_shop must be from 1 to 1e[+]09, not 0"),
+    ({"repeat": 1.0}, "repeat of generated_shop must be from 0.01 to 0.99")])
 def test_other_shops_are_refused(options, said):
     with pytest.raises(FedvineError, match=said):
         Shop.load(**options)

@@ -379,7 +379,7 @@ class Shop:
       ``deleted``, if the stream has that day.
     """
 
-    name: ClassVar[str] = "shop"
+    name: ClassVar[str] = "generated_shop"
     SPLIT: ClassVar[dict] = {"by": "shop"}
     STAGES: ClassVar[str] = "1"
 
@@ -395,14 +395,15 @@ class Shop:
         :class:`FedvineError` for numbers that the model does not allow.
         """
         if folder is not None:
-            raise FedvineError("The data set shop is drawn and has no files; leave out folder.")
+            raise FedvineError(f"The data set {cls.name} is drawn and has no files; leave out folder.")
         for key, value, low, high in (
                 ("rows", rows, 1, 10**9), ("days", days, 1, 10**5), ("shops", shops, 1, 10**4),
                 ("customers", customers, 1, 10**8), ("items", items, 1, 10**6),
                 ("repeat", repeat, 0.01, 0.99), ("returned", returned, 0, 1), ("out", out, 0, 1),
                 ("travel", travel, 0, 1)):
             if not low <= value <= high:
-                raise FedvineError(f"{key} of shop must be from {low:g} to {high:g}, not {value}.")
+                raise FedvineError(f"{key} of {cls.name} must be from {low:g} to {high:g}, not "
+                                   f"{value}.")
         draw = rng(seed, "shop")
         who, t, shop = cls._visits(draw, rows, days, shops, customers, travel)
         taste = draw.dirichlet(np.full(CATEGORIES, 0.3), SEGMENTS)
@@ -455,7 +456,7 @@ class Shop:
         return EventStream(
             who[visit[every]].astype(np.int32), item[every].astype(np.int32), when[order],
             Ids.of(np.arange(customers)), Ids.of(np.arange(items)), deleted=order >= len(bought),
-            codes={"shop": shop[visit[every]].astype(np.int32)}, name="shop",
+            codes={"shop": shop[visit[every]].astype(np.int32)}, name="generated_shop",
             categories={"shop": [f"shop-{s + 1:0{len(str(shops))}d}" for s in range(shops)]})
 
     @staticmethod
