@@ -395,7 +395,8 @@ class Shop:
         :class:`FedvineError` for numbers that the model does not allow.
         """
         if folder is not None:
-            raise FedvineError(f"The data set {cls.name} is drawn and has no files; leave out folder.")
+            raise FedvineError(f"The data set {cls.name} is drawn and has no files; leave "
+                               "out folder.")
         for key, value, low, high in (
                 ("rows", rows, 1, 10**9), ("days", days, 1, 10**5), ("shops", shops, 1, 10**4),
                 ("customers", customers, 1, 10**8), ("items", items, 1, 10**6),
