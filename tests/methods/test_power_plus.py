@@ -614,8 +614,8 @@ def test_a_threshold_is_nearly_as_good_as_the_best_on_other_nodes(share):
     found = class_measures.thresholds(held)[1]
     assert measured(found.probability)[2] > 0.97 * best
     assert found[1:] == pytest.approx(measured(found.probability), abs=0.06)
-    sure = class_measures.thresholds(held, 0.95)[1]
-    assert sure.probability > found.probability and measured(sure.probability)[0] > 0.92
+    sure = class_measures.thresholds(held, 0.99)[1]
+    assert measured(sure.probability)[0] > 0.97 and sure.recall > 0.3
 
 
 def test_no_threshold_where_none_helps_or_nothing_was_held_back():
