@@ -66,10 +66,11 @@ def dense_row(graph, hops, scale):
 def test_a_row_is_the_mean_over_neighbours_beside_the_features(sparse):
     graph, form = blobs(30, sparse=sparse), Form(6, 44, 3, 2, 5)
     h = form.rows(graph, np.zeros(0, np.int32), 0.7)
-    assert h.shape == (30, form.columns) and (form.near, form.columns) == (10, 20)
-    u, v = dense_row(graph, 2, 0 if sparse else 0.7), dense_row(graph, 0, 0 if sparse else 0.7)
+    assert h.shape == (30, form.columns) and (form.near, form.own, form.columns) == (10, 10, 30)
+    u, v, w = (dense_row(graph, hops, 0 if sparse else 0.7) for hops in (2, 0, 1))
     np.testing.assert_allclose(h[:, :7], u, atol=1e-5)
     np.testing.assert_allclose(h[:, 10:17], v, atol=1e-5)
+    np.testing.assert_allclose(h[:, 20:27], w, atol=1e-5)
     P = rng(5, "closed form", "near").normal(size=(7, 3)) * (2 / 3) ** 0.5
     np.testing.assert_allclose(h[:, 7:10], np.maximum(u @ P, 0), atol=1e-5)
 
@@ -636,3 +637,17 @@ def test_sums_of_the_prior_keep_their_place_when_classes_come():
     grown = enlarged(small, prior.nothing(3))
     assert grown.shape == prior.nothing(3).shape and not grown[:, 3].any()
     assert prior.chosen(grown, "accuracy") == prior.chosen(small, "accuracy")
+
+
+def test_of_two_classes_it_is_known_how_sure_the_answers_are():
+    """In units of each node's own spread two classes would have the same scores at all nodes."""
+    draw = np.random.default_rng(6)
+    y = (draw.random(600) < 0.2).astype(int)
+    x = draw.normal(size=(600, 4)) + 1.5 * y[:, None]
+    split, plan = case(Graph.make(x, np.empty((2, 0), int), y, name="two"), classes=2)
+    made = run(PowerPlus(rounds=0, width=40), split, plan).finish()
+    scores = made.scores["test"]["mean"]
+    assert scores["accuracy"] > scores["common"] + 0.05
+    (name, part), *_ = split.parts.items()
+    answer = np.asarray(made.ask(name, {"nodes": np.arange(len(part))}))
+    assert len(np.unique(np.round(answer[:, 0] - answer[:, 1], 3))) > len(part) / 2

@@ -201,7 +201,7 @@ def thresholds(counts: np.ndarray, precision: float | None = None) -> list[Thres
 
     Returns:
         The thresholds; None where no node of the class or no other was held back, or where no
-        threshold has the precision or is better than to name all nodes. Where held-back nodes
+        threshold has the precision, or is a tenth better than to name all. Where held-back nodes
         are told apart easily their log odds are spread for the choice, as nodes that are asked
         about are new and have fewer edges; what is expected is that of the counts.
     """
@@ -218,7 +218,7 @@ def thresholds(counts: np.ndarray, precision: float | None = None) -> list[Thres
         least = 2 * mine.sum() / (2 * mine.sum() + others.sum()) if precision is None else 0.0
         recall, share, f1 = (float(v[k]) for v in _expected(mine, others, middle, 0.0))
         found.append(Threshold(float(expit(GRID[k])), share, recall, f1)
-                     if score[k] > 1.01 * least else None)
+                     if score[k] > 1.1 * least else None)
     return found
 
 

@@ -6,7 +6,8 @@ A node's score of class c, with E = mean(diag G) lambda of the closed form, is
 
 where closed is h W, alike the cosine of u and the mean row of class c, both averaged ``steps``
 times over neighbours and in units of their spread over classes, and p are the network's
-probabilities. A :class:`Trial` is one choice of everything in it.
+probabilities. Of two classes the spread would leave +1 and -1 of every node, so there the unit is
+that of the classes' mean rows, the same for all nodes. A :class:`Trial` is one choice of all this.
 
 Each fold of labelled nodes is answered by sums without it, and clients count right answers of all
 trials. Of the network, which has seen most nodes, only the answers for nodes that it has not seen
@@ -87,18 +88,28 @@ def opinions(h: np.ndarray, near: csr_matrix, weight: np.ndarray, rows: np.ndarr
     """
     known = np.asarray(rows.any(0))
     closed, alike = h[:, :len(weight)] @ weight, h[:, :len(rows)] @ rows
-    alike = spread(alike, known)
+    units = [typical(rows.T @ of[:len(rows)], known) for of in (weight, rows)]
+    alike = spread(alike, known, units[1])
     for _ in range(steps):
         closed, alike = near @ closed, near @ alike
-    return np.where(known, spread(closed, known), UNKNOWN).astype(np.float32), alike
+    return np.where(known, spread(closed, known, units[0]), UNKNOWN).astype(np.float32), alike
 
 
-def spread(scores: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return scores [N, C] less their mean, in units of their spread, over the known classes."""
+def typical(scores: np.ndarray, known: np.ndarray) -> float | None:
+    """Return the spread of the scores [C, C] of two classes' mean rows; None of more classes."""
+    return float(scores[np.ix_(known, known)].std(1).mean()) if known.sum() == 2 else None
+
+
+def spread(scores: np.ndarray, known: np.ndarray, unit: Any = None) -> np.ndarray:
+    """Return scores [N, C] less their mean over the known classes, in units of their spread.
+
+    ``unit`` takes the place of each node's own spread.
+    """
     if not known.any():
         return np.zeros_like(scores)
     found = scores - scores[:, known].mean(1, keepdims=True)
-    unit = np.sqrt((found[:, known] ** 2).mean(1, keepdims=True))
+    if unit is None:
+        unit = np.sqrt((found[:, known] ** 2).mean(1, keepdims=True))
     return np.where(known, found / np.maximum(unit, 1e-6), 0).astype(np.float32)
 
 
