@@ -277,6 +277,9 @@ def alerted(table: pa.Table, known: np.ndarray, held: np.ndarray | None, alerts:
             probably have a rare class, of the nodes whose class is not ``given``.
         precision: the least one to expect of alerts; None: the best F1.
 
+    Returns:
+        The table, ``alert`` after ``given``.
+
     Raises:
         FedvineError: for both ``alerts`` and ``precision``, or a precision without ``held``.
     """
