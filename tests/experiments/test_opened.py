@@ -2,9 +2,12 @@
 
 import json
 import shutil
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 import pytest
 import shop
 from data.test_graph_tables import banks
@@ -195,7 +198,8 @@ def test_every_method_of_tasks_labels_nodes_without_its_tables(tmp_path, name):
         (tmp_path / file).unlink()
     opened = fedvine.open_run(tmp_path / "run")
     found = opened.labels()
-    assert found.column_names == ["client", "node", "label", "probability", "given",
+    thresholds = ["alert"] * (made.method.held_back(made.at_the_end()[0]) is not None)
+    assert found.column_names == ["client", "node", "label", "probability", "given", *thresholds,
                                   *(f"p({c})" for c in "abcd")]
     assert sorted(found["node"].to_pylist()) == sorted(row[0] for row in nodes[1:])
     assert found["given"].to_pylist()[:7] == [None] * 7 and not found["given"][7:].null_count
@@ -220,6 +224,40 @@ def test_every_method_of_tasks_labels_nodes_without_its_tables(tmp_path, name):
         opened.labels(["n9", "n99"])
     with pytest.raises(FedvineError, match="call labels"):
         opened.predict("north", "n1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["power", "power_plus"])
+def test_alerts_are_nodes_above_thresholds_or_the_likeliest(tmp_path, name):
+    _, _, files = own_graph(tmp_path)
+    method: Any = registry.method(name).tiny()
+    made = Experiment.model_validate({
+        "data": {"source": files[0], "edges": files[1], "client": "bank"}, "method":
+        {"name": name, **method.model_dump(exclude_unset=True)}}).run(tmp_path / "run").finish()
+    opened = fedvine.open_run(tmp_path / "run")
+    counts = Counter(opened.labels()["given"].drop_null().to_pylist())
+    total = counts.total()
+    rare = {c for c in counts if counts[c] <= total / 10} or set(counts) - {max(
+        counts, key=counts.__getitem__)}
+    four = opened.labels(alerts=4).to_pylist()
+    named = [row for row in four if row["alert"]]
+    assert len(named) == 4 and not any(row["given"] for row in named)
+    likely = [sum(row[f"p({c})"] for c in rare) for row in four if not row["given"]]
+    assert sorted(sum(row[f"p({c})"] for c in rare) for row in named) == sorted(likely)[-4:]
+    assert all(row["alert"] == max(rare, key=lambda c: row[f"p({c})"]) for row in named)
+    with pytest.raises(FedvineError, match="not both"):
+        opened.labels(alerts=4, precision=0.5)
+    if name == "power":
+        with pytest.raises(FedvineError, match="has no thresholds"):
+            opened.labels(precision=0.5)
+        return
+    shown = {one["class"]: one["probability"] for one in made.summary["final"]["alerts"]}
+    assert shown
+    for row in opened.labels().to_pylist():
+        assert row["alert"] == ", ".join(c for i, c in enumerate("abcd") if c in rare and
+                                         i in shown and row[f"p({c})"] > shown[i])
+    assert len(opened.labels(precision=1.0).filter(pc.field("alert") != "")) <= len(
+        opened.labels(precision=0.0).filter(pc.field("alert") != ""))
 
 
 @pytest.mark.parametrize("name", OVER_TIME)
@@ -256,7 +294,12 @@ def test_labels_from_the_command(tmp_path, monkeypatch):
     assert code == 0 and len([x for x in out.splitlines() if "north" in x]) == 3, told
     code, out, told = command("predict", "run", "--labels", "--user", "n7")
     assert code == 0 and "n7" in out, told
+    assert command("predict", "run", "--labels", "--alerts", "2", "--out", "labels.csv")[0] == 0
+    assert pd.read_csv("labels.csv")["alert"].notna().sum() == 2
+    code, out, told = command("predict", "run", "--labels", "--alerts", "2", "--top", "2")
+    assert code == 0 and out.splitlines()[0].split()[-1] == "alert", told
     for wrong in (["--labels", "--all", "--out", "x.csv"], ["--all", "--out", "x.csv"],
+                  ["--all", "--out", "x.csv", "--alerts", "2"], ["--labels", "--precision", ".5"],
                   ["--labels", "--user", "nobody"]):
         code, _, told = command("predict", "run", *wrong)
         assert code == 2

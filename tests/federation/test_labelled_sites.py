@@ -18,6 +18,7 @@ from fedvine.federation.site_saves import labels
 from fedvine.living.run import go_on
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.power import Power
+from fedvine.methods.power_plus import PowerPlus
 from fedvine.tasks.task_plan import TaskSettings, begin
 
 QUICK = Power.tiny().model_copy(update={"rounds": 1})
@@ -49,6 +50,19 @@ def test_sites_give_what_one_process_gives(tmp_path):
             assert mine[column].to_pylist() == theirs[column].to_pylist()
         assert np.allclose(mine["probability"], theirs["probability"])
     assert not list((tmp_path / "run").rglob("*.parquet"))
+
+
+def test_sites_name_the_alerts_of_one_process(tmp_path):
+    method = PowerPlus.tiny().model_copy(update={"rounds": 0})
+    made, _ = Federation(tmp_path, method, stages=None).finish()
+    one = one_process(method, classes=None)
+    assert scores(made) == scores(one)
+    assert made.summary["report"]["alerts"] == one.summary["report"]["alerts"] != []
+    for name in NAMES:
+        mine, theirs = at_home(tmp_path, name), Labels(one).table(client=name)
+        assert mine["alert"].to_pylist() == theirs["alert"].to_pylist()
+        few = labels(tmp_path / f"{name}-kit", alerts=3)
+        assert sum(map(bool, few["alert"].to_pylist())) == 3
 
 
 @pytest.mark.parametrize("tasks", [{}, {"keep_inter_task_edges": False, "shares": [0.5, 0.2, 0.3]}])

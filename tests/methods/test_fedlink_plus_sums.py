@@ -107,7 +107,7 @@ def test_parts_that_are_left_out_have_no_weight():
     done = made(**SMALL | {"without": ("pairs", "neighbours"), "check": False})
     w = done.server.newton.w
     for part, (begin, end) in PARTS.items():
-        assert w[begin:end].any() == (part in ("items", "steps", "clocks")), part
+        assert w[begin:end].any() == (part in ("items", "curves", "steps", "clocks")), part
     assert set(done.server.chosen) == {"all"}
     whole = made(**SMALL | {"check": False})
     assert whole.server.newton.w[slice(*PARTS["pairs"])].any()

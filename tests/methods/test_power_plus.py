@@ -14,7 +14,7 @@ from fedvine.aggregate.class_means import class_sums
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.rng import rng
-from fedvine.core.state import Client, World
+from fedvine.core.state import Client, World, enlarged
 from fedvine.data.graph import Graph
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
@@ -23,6 +23,7 @@ from fedvine.methods._power_plus import choice, own_sums, prior, products
 from fedvine.methods._power_plus.closed_form import Form
 from fedvine.methods._power_plus.propagation import smoothed
 from fedvine.methods.power_plus import PowerPlus
+from fedvine.tasks import class_measures
 from fedvine.tasks.class_incremental import NodeQueries
 from fedvine.tasks.task_plan import TaskPlan, by_task
 
@@ -65,10 +66,11 @@ def dense_row(graph, hops, scale):
 def test_a_row_is_the_mean_over_neighbours_beside_the_features(sparse):
     graph, form = blobs(30, sparse=sparse), Form(6, 44, 3, 2, 5)
     h = form.rows(graph, np.zeros(0, np.int32), 0.7)
-    assert h.shape == (30, form.columns) and (form.near, form.columns) == (10, 20)
-    u, v = dense_row(graph, 2, 0 if sparse else 0.7), dense_row(graph, 0, 0 if sparse else 0.7)
+    assert h.shape == (30, form.columns) and (form.near, form.own, form.columns) == (10, 10, 30)
+    u, v, w = (dense_row(graph, hops, 0 if sparse else 0.7) for hops in (2, 0, 1))
     np.testing.assert_allclose(h[:, :7], u, atol=1e-5)
     np.testing.assert_allclose(h[:, 10:17], v, atol=1e-5)
+    np.testing.assert_allclose(h[:, 20:27], w, atol=1e-5)
     P = rng(5, "closed form", "near").normal(size=(7, 3)) * (2 / 3) ** 0.5
     np.testing.assert_allclose(h[:, 7:10], np.maximum(u @ P, 0), atol=1e-5)
 
@@ -112,7 +114,8 @@ def test_the_server_sees_no_model_of_a_client():
     split, plan = case(blobs(120))
     run(PowerPlus(rounds=1, aggregate={"secure": True}, width=40), split, plan,
         engine=listening(note, LocalClients)).finish()
-    assert {f for f in seen if any(map(len, seen[f]))} == {"learn", "judge", "answers_to_folds"}
+    assert {f for f in seen if any(map(len, seen[f]))} == {
+        "learn", "judge", "answers_to_folds", "probable"}
     size = np.concatenate([b.view(np.int64) for b in seen["learn"]]) / 2.0**63
     assert len(size) > 1000 and abs(size.mean()) < 5 / np.sqrt(3 * len(size))
     assert abs(np.abs(size).mean() - 0.5) < 5 * 0.29 / np.sqrt(len(size))
@@ -505,8 +508,8 @@ def test_sums_of_the_prior_are_those_of_a_loop_over_nodes():
     scores, y = unequal(0, 50)
     shares = prior.log_shares(np.array([45.0, 5.0, 0.0]))
     sums = prior.judged(scores, y, shares)
-    assert sums[:3].tolist() == [(y == 0).sum(), (y == 1).sum(), 0]
-    found = sums[3:].reshape(len(prior.PRIORS), len(prior.HEATS), 4)
+    assert sums[0].tolist() == [0, (y == 0).sum(), (y == 1).sum(), 0]
+    found = sums[1:].reshape(len(prior.PRIORS), len(prior.HEATS), 4)
     for i, alpha in enumerate(prior.PRIORS):
         for j, beta in enumerate(prior.HEATS):
             loss, right = 0.0, np.zeros(3)
@@ -523,10 +526,10 @@ def test_the_prior_and_the_temperature_that_made_the_labels_are_found():
     scores, y = unequal(1, 4000)
     shares = prior.log_shares(np.bincount(y, minlength=3).astype(float))
     sums = prior.judged(scores, y, shares)
-    level = prior.chosen(sums, 3, "accuracy")
+    level = prior.chosen(sums, "accuracy")
     assert level == prior.Level(1.0, 3.0)
-    assert prior.chosen(sums, 3, "loss") == level
-    assert prior.chosen(sums, 3, "balanced").prior == 0.0
+    assert prior.chosen(sums, "loss") == level
+    assert prior.chosen(sums, "balanced").prior == 0.0
     test, truth = unequal(2, 4000)
     odds = prior.levelled(test, level, shares)
     assert (odds[:, 2] == prior.UNKNOWN).all()
@@ -542,11 +545,11 @@ def test_where_no_score_helps_the_commonest_class_is_the_answer_and_it_is_said()
     scores, y = unequal(3, 800)
     shares = prior.log_shares(np.bincount(y, minlength=3).astype(float))
     wrong = scores * [-1, -1, 1]
-    level = prior.chosen(prior.judged(wrong, y, shares), 3, "accuracy")
+    level = prior.chosen(prior.judged(wrong, y, shares), "accuracy")
     odds = prior.levelled(wrong, level, shares)
     assert level.heat == prior.FAINT and (odds.argmax(1) == 0).all()
     assert (np.argsort(odds[:, 1]) == np.argsort(wrong[:, 1])).all()       # for alerts
-    assert prior.chosen(np.zeros(prior.size(3)), 3, "accuracy") == prior.Level()
+    assert prior.chosen(prior.nothing(3), "accuracy") == prior.Level()
     graph = blobs(300, 2)
     draw = np.random.default_rng(4)
     noise = Graph.make(draw.normal(size=(300, 6)), np.empty((2, 0), int),
@@ -567,4 +570,84 @@ def test_the_prior_is_that_of_all_clients_together(secure):
     shares = made.server.closed["shares"]
     assert np.exp(shares).sum() == pytest.approx(1)
     assert made.server.closed["level"] == list(prior.chosen(
-        made.server.closed["levels"], 4, "accuracy"))
+        made.server.closed["levels"], "accuracy"))
+    held = made.server.closed["held back"]
+    labelled = np.asarray(made.server.counts)
+    assert held[0].sum(1).tolist() == labelled.tolist()
+    assert held[1].sum(1).tolist() == (labelled.sum() - labelled).tolist()
+    plain = run(PowerPlus(rounds=0, width=24, expansion=3), split, plan).finish()
+    np.testing.assert_array_equal(held, plain.server.closed["held back"])
+
+
+# -- thresholds for alerts -------------------------------------------------------------------------
+def test_histograms_are_those_of_a_loop_over_nodes():
+    draw = np.random.default_rng(0)
+    y, p = draw.integers(0, 3, 200), class_measures.softmax(8 * draw.normal(size=(200, 3)))
+    p[0] = 1.0, 0.0, 0.0
+    found, grid = class_measures.histograms(y, p), class_measures.GRID
+    expected = np.zeros_like(found)
+    for of, row in zip(y, p, strict=True):
+        for c, value in enumerate(row):
+            below = sum(value > 1 / (1 + np.exp(-edge)) for edge in grid)
+            expected[int(of != c), c, below] += 1
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_a_threshold_is_nearly_as_good_as_the_best_on_other_nodes(share):
+    """Of a class whose log odds are shifted: against every threshold on nodes of the same kind."""
+    draw = np.random.default_rng(1)
+
+    def nodes(n):
+        y = (draw.random(n) < share).astype(int)
+        p = 1 / (1 + np.exp(-draw.normal(size=n) - 5 * y + 3))
+        return y, np.stack([1 - p, p], 1)
+
+    held = class_measures.histograms(*nodes(4000))
+    y, p = nodes(20_000)
+
+    def measured(cut):
+        named = p[:, 1] > cut
+        right = (named & (y == 1)).sum()
+        return right / max(named.sum(), 1), right / y.sum(), 2 * right / (named.sum() + y.sum())
+
+    best = max(measured(cut)[2] for cut in p[::20, 1])
+    found = class_measures.thresholds(held)[1]
+    assert measured(found.probability)[2] > 0.97 * best
+    assert found[1:] == pytest.approx(measured(found.probability), abs=0.06)
+    sure = class_measures.thresholds(held, 0.99)[1]
+    assert measured(sure.probability)[0] > 0.97 and sure.recall > 0.3
+
+
+def test_no_threshold_where_none_helps_or_nothing_was_held_back():
+    draw = np.random.default_rng(2)
+    y, p = (draw.random(2000) < 0.1).astype(int), draw.random(2000)
+    held = class_measures.histograms(y, np.stack([1 - p, p], 1))
+    assert class_measures.thresholds(held)[1] is None
+    assert class_measures.thresholds(held, 0.9)[1] is None
+    assert class_measures.thresholds(np.zeros((2, 3, 98))) == [None] * 3
+    assert class_measures.rare([50, 40, 10]).tolist() == [False, False, True]
+    assert class_measures.rare([50, 40]).tolist() == [False, True]
+
+
+def test_sums_of_the_prior_keep_their_place_when_classes_come():
+    """A sum of two classes grows into one of three with 0 for the new class."""
+    scores, y = unequal(5, 60)
+    small = prior.judged(scores[:, :2], y, prior.log_shares(np.array([50.0, 10.0])))
+    grown = enlarged(small, prior.nothing(3))
+    assert grown.shape == prior.nothing(3).shape and not grown[:, 3].any()
+    assert prior.chosen(grown, "accuracy") == prior.chosen(small, "accuracy")
+
+
+def test_of_two_classes_it_is_known_how_sure_the_answers_are():
+    """In units of each node's own spread two classes would have the same scores at all nodes."""
+    draw = np.random.default_rng(6)
+    y = (draw.random(600) < 0.2).astype(int)
+    x = draw.normal(size=(600, 4)) + 1.5 * y[:, None]
+    split, plan = case(Graph.make(x, np.empty((2, 0), int), y, name="two"), classes=2)
+    made = run(PowerPlus(rounds=0, width=40), split, plan).finish()
+    scores = made.scores["test"]["mean"]
+    assert scores["accuracy"] > scores["common"] + 0.05
+    (name, part), *_ = split.parts.items()
+    answer = np.asarray(made.ask(name, {"nodes": np.arange(len(part))}))
+    assert len(np.unique(np.round(answer[:, 0] - answer[:, 1], 3))) > len(part) / 2

@@ -137,6 +137,12 @@ def predict(
     labels: Annotated[bool, typer.Option(
         "--labels", help="Labels of nodes with probabilities, nodes without a class first: the "
         "first --top, or all into --out.")] = False,
+    alerts: Annotated[int | None, typer.Option(
+        min=1, help="With --labels: so many alerts, to nodes without a class that most probably "
+        "have a rare one.")] = None,
+    precision: Annotated[float | None, typer.Option(
+        min=0, max=1, help="With --labels: alerts of which this share is expected to be right; "
+        "else those of the best F1.")] = None,
     at: Annotated[str | None, typer.Option(
         metavar="TIME", help="As of a time after the learned stages (a date or a number): each "
         "client's own events before it count.")] = None,
@@ -146,10 +152,12 @@ def predict(
     )] = None,
 ) -> None:
     """Forecast: a user's likeliest items, everybody's, scores of given pairs, labels of nodes."""
+    if not labels and (alerts, precision) != (None, None):
+        raise FedvineError("--alerts and --precision belong to --labels.")
     from fedvine.federation import site_saves
     if site_saves.there(folder) and not (pairs or at) and client in (None, "all"):
         if labels or everyone:
-            _kept(folder, user, top, out, labels)
+            _kept(folder, user, top, out, labels, alerts, precision)
             return
         if user and out is None:
             _show(site_saves.kept(folder, user, top))
@@ -168,7 +176,7 @@ def predict(
         from fedvine.core import registry
         registry.from_file(method)
     if labels:
-        _labels(folder, client, user, top, out)
+        _labels(folder, client, user, top, out, alerts, precision)
         return
     from fedvine.experiments.forecasts import time_of
     from fedvine.experiments.reopened import forecasts_of
@@ -202,14 +210,14 @@ def report(
     print(f"Written to {write(folders, out)}")
 
 
-def _labels(folder: Path, client: str | None, node: str | None, top: int, out: Path | None
-            ) -> None:
+def _labels(folder: Path, client: str | None, node: str | None, top: int, out: Path | None,
+            alerts: int | None, precision: float | None) -> None:
     """Write all labels of a run to ``out``, or show the first ``top``."""
     from fedvine.experiments.answers import Labels
     from fedvine.experiments.reopened import reopened
     made = reopened(folder)
     _as_of(made)
-    found = Labels(made).table(None if node is None else [node], client)
+    found = Labels(made).table(None if node is None else [node], client, alerts, precision)
     if out is not None:
         from fedvine.experiments.answers import write_tables
         print(f"{write_tables(out, iter([found])):,} rows in {out}")
@@ -217,14 +225,15 @@ def _labels(folder: Path, client: str | None, node: str | None, top: int, out: P
     _show_labels(found, top)
 
 
-def _kept(folder: Path, node: str | None, top: int, out: Path | None, labels: bool) -> None:
+def _kept(folder: Path, node: str | None, top: int, out: Path | None, labels: bool,
+          *how: Any) -> None:
     """Write what a federation's run left in ``folder`` to ``out``, or show labels."""
     from fedvine.federation import site_saves
     if out is not None and node is None:
-        count = site_saves.write(folder, out, top, "labels" if labels else None)
+        count = site_saves.write(folder, out, top, "labels" if labels else None, *how)
         print(f"{count:,} rows in {out}")
     elif labels and out is None:
-        _show_labels(site_saves.labels(folder, node), top)
+        _show_labels(site_saves.labels(folder, node, *how), top)
     else:
         raise FedvineError("Say with --out which .csv or .parquet file to write, and leave out "
                            "--user.")
@@ -232,10 +241,14 @@ def _kept(folder: Path, node: str | None, top: int, out: Path | None, labels: bo
 
 def _show_labels(found: Any, top: int) -> None:
     from rich.table import Table
-    table = Table("client", "node", "label", "probability", "given", box=None)
+    columns = ["client", "node", "label", "probability", "given"]
+    if "alert" in found.column_names:       # nodes without a class that are alerts come first
+        columns.append("alert")
+        rest = [not row["alert"] or row["given"] for row in found.to_pylist()]
+        found = found.take(sorted(range(len(rest)), key=lambda i: bool(rest[i])))
+    table = Table(*columns, box=None)
     for row in found.slice(0, top).to_pylist():
-        table.add_row(row["client"], row["node"], row["label"], f"{row['probability']:.3f}",
-                      row["given"] or "")
+        table.add_row(*(f"{v:.3f}" if isinstance(v := row[c], float) else v or "" for c in columns))
     console().print(table)
     if len(found) > top:
         print(f"{len(found) - top:,} more; --out FILE writes all.")

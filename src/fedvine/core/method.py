@@ -47,6 +47,8 @@ from fedvine.core.refresh import Refresh
 from fedvine.core.state import Client, Memory, World
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fedvine.core.clients import Clients
     from fedvine.core.protocol import Combining
     from fedvine.core.replies import Replies
@@ -211,6 +213,14 @@ class Method(BaseModel):
         With ``said``, sentences by the name of an entry, these are shown in the entries' place.
         """
         return {}
+
+    def held_back(self, server: Server) -> np.ndarray | None:
+        """Return what thresholds of classes follow from, None by default.
+
+        They are histograms [2, C, 98] of :func:`fedvine.tasks.class_measures.histograms` of nodes
+        that were held back, in proportion to the nodes of each class and to the others.
+        """
+        return None
 
     def privacy(self, rounds: int) -> dict[str, Any]:
         """Return the summary's entries on privacy after ``rounds`` rounds; none by default."""

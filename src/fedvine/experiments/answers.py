@@ -19,7 +19,7 @@ from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids, named
 from fedvine.data.stream import EventStream
 from fedvine.tasks.chances import Chances
-from fedvine.tasks.class_measures import softmax
+from fedvine.tasks.class_measures import rare, softmax, thresholds
 from fedvine.tasks.task import Labelled
 
 if TYPE_CHECKING:
@@ -181,16 +181,28 @@ class Labels:
     def __init__(self, run: Run) -> None:
         self.run, self.task, self.parts = run, run.protocol, dict(run.parts)
         self._found: dict[str, Answers] = {}
+        self._known: np.ndarray | None = None       # counts of labelled nodes by class
+        self._held: np.ndarray | None = None
         if self.parts:
             self.task.labelled(next(iter(self.parts.values())))
 
-    def table(self, nodes: Iterable[Any] | None = None, client: str | None = None) -> pa.Table:
+    def table(self, nodes: Iterable[Any] | None = None, client: str | None = None,
+              alerts: int | None = None, precision: float | None = None) -> pa.Table:
         """Return a row a node; see :meth:`fedvine.experiments.reopened.OpenRun.labels`."""
         client = None if client is None else named(client, "client")
         if client is not None and client not in self.parts:
             raise FedvineError(f'This run has no client "{client}"{near(client, self.parts)}; '
                                f"it has {', '.join(self.parts)}.")
         names = list(self.parts) if client is None else [client]
+        if self._known is None:
+            y = [self.task.labelled(part) for part in self.parts.values()]
+            self._known = np.bincount(np.concatenate([n.y[n.y >= 0] for n in y]),
+                                      minlength=max(len(n.classes) for n in y))
+            asked = self.run.final or self.run
+            self._held = asked.method.held_back(asked.at_the_end()[0])
+        return alerted(self._table(nodes, names), self._known, self._held, alerts, precision)
+
+    def _table(self, nodes: Iterable[Any] | None, names: list[str]) -> pa.Table:
         if nodes is None:
             tables = [self._rows(name, np.arange(len(self._of(name).nodes.y))) for name in names]
             found = pa.concat_tables(tables)
@@ -253,3 +265,47 @@ def rows(found: Answers, numbers: np.ndarray) -> pa.Table:
     for i, of in enumerate(nodes.classes):      # a class that is not learned yet has none
         columns[f"p({of})"] = pa.array(p[:, i] if i < p.shape[1] else absent)
     return pa.table(list(columns.values()), list(columns))
+
+
+def alerted(table: pa.Table, known: np.ndarray, held: np.ndarray | None, alerts: int | None = None,
+            precision: float | None = None) -> pa.Table:
+    """Return a table of labels with the column ``alert``: rare classes, or "" where there is none.
+
+    Args:
+        table: of :meth:`Labels.table`.
+        known: labelled nodes of each class [C], which say what is rare
+            (:func:`fedvine.tasks.class_measures.rare`) where there is no ``held``.
+        held: counts for :func:`fedvine.tasks.class_measures.thresholds`; a class is named where its
+            probability is above its threshold. None: there are none, nor the column.
+        alerts: in place of thresholds the likeliest rare class of so many nodes, those that most
+            probably have a rare class, of the nodes whose class is not ``given``.
+        precision: the least one to expect of alerts; None: the best F1.
+
+    Returns:
+        The table, ``alert`` after ``given``.
+
+    Raises:
+        FedvineError: for both ``alerts`` and ``precision``, or a precision without ``held``.
+    """
+    if alerts is not None and precision is not None:
+        raise FedvineError("Give a number of alerts or a precision, not both.")
+    if alerts is None and held is None:
+        if precision is not None:
+            raise FedvineError("This run has no thresholds, as no labelled nodes were held back; "
+                               "give a number of alerts, or run power_plus.")
+        return table
+    first = table.column_names.index("given") + 1
+    classes = [name[2:-1] for name in table.column_names[first:]]
+    p = np.stack([np.asarray(column, float) for column in table.columns[first:]], 1)
+    few = np.flatnonzero(rare(known if held is None else held[0].sum(1)))
+    said = np.full(len(p), "", object)
+    if alerts is not None:
+        free = np.flatnonzero(~np.asarray(table["given"].is_valid()))
+        named = free[np.argsort(-p[free][:, few].sum(1), kind="stable")[:alerts]]
+        said[named] = [classes[few[i]] for i in p[named][:, few].argmax(1)] if len(few) else ""
+    elif held is not None:
+        found = thresholds(held, precision)
+        for i, row in enumerate(p):
+            said[i] = ", ".join(classes[c] for c in few if c < len(found) and (
+                one := found[c]) and row[c] > one.probability)
+    return table.add_column(first, "alert", pa.array(said, pa.string()))

@@ -232,7 +232,8 @@ class OpenRun:
         """
         return self._of_streams(at).scored(pairs_of(pairs))
 
-    def labels(self, nodes: Iterable[Any] | None = None, client: str | None = None) -> pa.Table:
+    def labels(self, nodes: Iterable[Any] | None = None, client: str | None = None,
+               alerts: int | None = None, precision: float | None = None) -> pa.Table:
         """Return the labels of nodes with probabilities, of a run that names classes.
 
         A probability is the softmax of the method's scores: what a network means by it. Of a rival
@@ -242,18 +243,24 @@ class OpenRun:
             nodes: names of nodes, whose order is kept; None: all of them, those without a class in
                 the data first.
             client: of the nodes; None: all clients.
+            alerts: how many alerts to give, to the nodes whose class is not given that most
+                probably have a rare class; None: to all nodes above the thresholds.
+            precision: the least that is expected of alerts; None: their F1 is the best expected.
 
         Returns:
             A table with a row a node: ``client``, ``node``, ``label`` (the likeliest class), its
-            ``probability``, ``given`` (the class in the data, null where there is none), and one
-            column ``p(CLASS)`` a class.
+            ``probability``, ``given`` (the class in the data, null where there is none), ``alert``
+            (rare classes, or ""; only with ``alerts``, or of a method that holds labelled nodes
+            back, such as ``power_plus``), and one column ``p(CLASS)`` a class. A rare class has at
+            most a tenth of the labelled nodes; where none is so small, each is but the commonest.
 
         Raises:
-            FedvineError: for an unknown node or client, and for a run that forecasts links.
+            FedvineError: for an unknown node or client, a run that forecasts links, and a precision
+                of a run without thresholds.
         """
         if self._labels is None:
             self._labels = Labels(self.run)
-        return self._labels.table(nodes, client)
+        return self._labels.table(nodes, client, alerts, precision)
 
     def last_edges(self, client: str | int, node: str | int, count: int = 10) -> list[LastEdge]:
         """Return the last edges of a user or a node at a client, the newest first.

@@ -239,7 +239,8 @@ class Run:
             assert again.summary is not None
             self.summary["final"] = {
                 "nodes": self.protocol.learned(again.plan, again.parts) if again.parts else None,
-                **{key: again.summary[key] for key in ("seconds_total", "bytes_down", "bytes_up")}}
+                **{key: again.summary[key] for key in ("seconds_total", "bytes_down", "bytes_up")},
+                "alerts": again.summary.get("report", {}).get("alerts", [])}
         if self.folder:
             if found := read_choice(self.folder.path):
                 self.summary["auto"] = found

@@ -7,6 +7,7 @@ mark in the metadata says which are labels.
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 from pathlib import Path
@@ -23,7 +24,7 @@ from fedvine.data.graph import Graph
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
-from fedvine.experiments.answers import Best, answers, rows, rows_of, write_tables
+from fedvine.experiments.answers import Best, alerted, answers, rows, rows_of, write_tables
 from fedvine.experiments.forecasts import BLOCK, Forecast, best
 from fedvine.tasks.task import Task
 
@@ -72,7 +73,9 @@ def forecasts(worker: ClientWorker, name: str, file: Path, count: int) -> int:
             SiteLabels(name, task, worker.part, plan) if task.data == "graph" else
             SiteForecasts(name, task, worker.part, plan, count))  # type: ignore[arg-type]
         return made.blocks
-    if isinstance(worker.forecasts, SiteForecasts | SiteLabels):
+    if isinstance(worker.forecasts, SiteLabels):
+        worker.forecasts.write(file, worker.client.cache.get("held back"))
+    elif isinstance(worker.forecasts, SiteForecasts):
         worker.forecasts.write(file)
     return 0
 
@@ -139,10 +142,10 @@ class SiteLabels:
         self.found = answers(self.name, self.task.labelled(self.part), answer)
         return len(self.part)
 
-    def write(self, file: Path) -> None:
-        """Write them as Parquet, with the columns of :class:`.answers.Labels`."""
+    def write(self, file: Path, held: np.ndarray | None = None) -> None:
+        """Write them as Parquet, with columns of :class:`.answers.Labels`, and what alerts need."""
         if self.found is not None:
-            keep(file, rows(self.found, np.arange(len(self.part))), "labels")
+            keep(file, rows(self.found, np.arange(len(self.part))), "labels", held)
 
 
 # -- the tables of a kit, or of the run folder of a server that holds the graph --------------------
@@ -151,9 +154,9 @@ def there(folder: Path) -> bool:
     return (folder / "fedvine.json").exists() or any((folder / f).exists() for f in FILES.values())
 
 
-def keep(file: Path, table: pa.Table, kind: Kind) -> None:
-    """Write a table of this kind, as a whole."""
-    marked = {MARK: b"1"} if kind == "labels" else None
+def keep(file: Path, table: pa.Table, kind: Kind, held: np.ndarray | None = None) -> None:
+    """Write a table of this kind, as a whole; ``held`` are counts for thresholds."""
+    marked = {MARK: json.dumps(None if held is None else held.tolist())} if kind == "labels" else {}
     with atomic(file) as target:
         parquet.write_table(table.replace_schema_metadata(marked), target)
 
@@ -181,12 +184,20 @@ def kept(folder: Path, user: str, count: int = 5, run: str | None = None) -> lis
             for r in found.sort_by("rank").slice(0, count).to_pylist()]
 
 
-def labels(folder: Path, node: str | None = None) -> pa.Table:
+def labels(folder: Path, node: str | None = None, alerts: int | None = None,
+           precision: float | None = None) -> pa.Table:
     """Return the labels of the nodes, those without a class first, or of one ``node``.
 
-    Raises :class:`FedvineError` for an unknown node, or if no run has ended here.
+    ``alerts`` and ``precision`` are those of :func:`fedvine.experiments.answers.alerted`; what is
+    rare follows from the nodes of this table. Raises :class:`FedvineError` for an unknown node, or
+    if no run has ended here.
     """
     table = parquet.read_table(newest(folder, "labels"))
+    held, names = json.loads((table.schema.metadata or {}).get(MARK, b"null")), table.column_names
+    held = np.array(held) if isinstance(held, list) else None       # 1 in files of before
+    given = table["given"].to_pylist()
+    known = [given.count(name[2:-1]) for name in names[names.index("given") + 1:]]
+    table = alerted(table, np.array(known), held, alerts, precision)
     if node is None:
         given = np.asarray(table["given"].is_valid())
         return table.take(pa.array(np.argsort(given, kind="stable")))
@@ -196,10 +207,13 @@ def labels(folder: Path, node: str | None = None) -> pa.Table:
     return table.slice(names.index(node), 1)
 
 
-def write(folder: Path, out: Path, top: int, kind: Kind | None = None) -> int:
-    """Write the newest table to ``out``, of forecasts ``top`` items a user; return its rows."""
+def write(folder: Path, out: Path, top: int, kind: Kind | None = None, *how: Any) -> int:
+    """Write the newest table to ``out``, of forecasts ``top`` items a user; return its rows.
+
+    ``how`` are the last arguments of :func:`labels`.
+    """
     file = newest(folder, kind)
-    table: Any = labels(folder) if _kind(file) == "labels" else parquet.read_table(file)
+    table: Any = labels(folder, None, *how) if _kind(file) == "labels" else parquet.read_table(file)
     if "rank" in table.column_names:
         table = table.filter(pa.array(np.asarray(table["rank"]) <= top))
     return write_tables(out, iter([table]))

@@ -18,8 +18,8 @@ nodes are answered without it, and clients count right answers. So nothing is se
 data set, and where neighbours differ averages are left out.
 
 **A task** has two sums when it begins, of features by class and of products, then ``rounds``, each
-with a sum of models, and at its end the counts of right answers. ``aggregate.secure`` hides every
-client's part of all four.
+with a sum of models, and at its end the counts of right answers and of nodes by probability.
+``aggregate.secure`` hides every client's part of all of them.
 
 **What the server learns**: these sums over clients. Without masks it has each client's parts
 and models too, and from the sums of a task of few nodes their rows can be computed: ``least``
@@ -49,6 +49,7 @@ from fedvine.core.state import unsent
 from fedvine.methods._power_plus import choice, own_sums, prior
 from fedvine.methods._power_plus.propagation import means, smoothed
 from fedvine.nn.gat import Inputs, below
+from fedvine.tasks import class_measures
 from fedvine.tasks.class_incremental import NodeQueries
 
 
@@ -83,8 +84,8 @@ class PowerPlus(choice.Choosing):
 
     @property
     def revision(self) -> int:  # type: ignore[override]
-        """Return 6; 5 without a client's correction."""
-        return 6 if self.corrects else 5
+        """Return 7; 6 without a client's correction."""
+        return 7 if self.corrects else 6
 
     # -- memory ------------------------------------------------------------------------------------
     def noisy(self) -> bool:
@@ -214,7 +215,8 @@ class PowerPlus(choice.Choosing):
     # -- answers -----------------------------------------------------------------------------------
     def answer(self, server, clients, at: At):
         model = server.model if self.answers == "global" and self.rounds else None
-        return clients.call(self.predict, {"network": model, "closed": self.told(server)})
+        return clients.call(self.predict, {"network": model, "closed": self.told(server),
+                                           "held back": self.held_back(server)})
 
     def now(self, client: Client, queries: NodeQueries) -> torch.Tensor:
         return self.predict(client, {"network": None, "closed": client.closed}, queries)
@@ -223,6 +225,7 @@ class PowerPlus(choice.Choosing):
     def predict(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
         """Compute scores [Q, classes] by Eq. (d); without a closed form by network and rows."""
         graph, nodes, closed = queries.graph, queries.nodes, model["closed"]
+        client.cache["held back"] = model.get("held back")
         if not closed:
             return self.by_rows(client, model["network"], queries)
         trial = choice.Trial(*closed["trial"])
@@ -258,7 +261,8 @@ class PowerPlus(choice.Choosing):
         chosen, T = self.trials()[held["chosen"]], max(held["tried"], 1)
         alone = self.trials().index(chosen._replace(net=0.0))
         found = {"chosen": chosen._asdict(), "right": float(held["right"][alone] / T),
-                 "level": prior.Level(*held["level"])._asdict()}
+                 "level": prior.Level(*held["level"])._asdict(),
+                 "alerts": class_measures.alerts(self.held_back(server))}
         if held["level"][1] == prior.FAINT:
             found["said"] = {"level": "On labelled nodes that were held back no score was right as "
                                       "often as naming the commonest class, so that is the answer."}

@@ -66,6 +66,9 @@ class NodeShown(Shown):
                 , by_client(self.main),
                 *([class_measures.MEASURES, by_client(more)] if more else []),
                 *class_measures.tables(found.get("classes"), summary.get("classes", ())),
+                *class_measures.alert_tables(
+                    (refit or summary.get("report", {})).get("alerts", ()),
+                    summary.get("classes", ())),
                 *(["Accuracy on each task, after each task:", matrix]
                   if len(found["matrix"]) > 1 else []),
                 *([f"{said_of(refit)} These scores are of the model before."] if refit else [])]

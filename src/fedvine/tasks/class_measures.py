@@ -15,15 +15,20 @@ p of their predicted class. The expected calibration error is
     sum over the bins of abs(right answers - sum of p) / all nodes
 
 (Guo et al., ICML 2017, Eq. 3): 0 where of the nodes with p = 0.8 eight in ten are right.
+
+A node is an alert of a class where its probability is above the class's threshold
+(:func:`thresholds`), which follows from histograms of the log odds of probabilities of nodes that
+a method did not learn from (:func:`histograms`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit, ndtr
 
 from fedvine.core.expect import BINS
 from fedvine.tasks import metrics
@@ -158,6 +163,102 @@ def scalars(found: Mapping[str, Any]) -> dict[str, float]:
         {"ece": calibration_error(bins)} if bins[:, 0].sum() else {})
 
 
+# -- thresholds of probabilities, found on nodes that were held back -------------------------------
+GRID = np.linspace(-12, 12, 97)     # log odds between which probabilities are counted
+SPREAD = 0.25   # of log odds at least, in units of the way from other nodes to those of a class
+STEP = 0.25     # by which counts are smoothed at least, in log odds
+SELDOM = 0.1    # the largest share of a rare class
+
+
+class Threshold(NamedTuple):
+    """A probability above which a node is an alert, and what is expected of these, in [0, 1]."""
+
+    probability: float
+    precision: float
+    recall: float
+    f1: float
+
+
+def histograms(y: np.ndarray, p: np.ndarray) -> NDArray[np.float64]:
+    """Count nodes of each class, and other nodes, by the log odds of its probability [2, C, 98].
+
+    ``y`` int [Q] are the nodes' classes, ``p`` [Q, C] probabilities; ``GRID`` cuts their log odds.
+    """
+    found = np.zeros((2, p.shape[1], len(GRID) + 1))
+    at = np.searchsorted(GRID, logit(p))
+    np.add.at(found, ((y[:, None] != np.arange(p.shape[1])).astype(int),
+                      np.arange(p.shape[1])[None], at), 1)
+    return found
+
+
+def thresholds(counts: np.ndarray, precision: float | None = None) -> list[Threshold | None]:
+    """Return the threshold of each class with the best F1, or the best recall at a precision.
+
+    Args:
+        counts: of :func:`histograms`, [2, C, 98], in proportion to the nodes of each class and to
+            the others.
+        precision: the least one to expect; None: the best F1.
+
+    Returns:
+        The thresholds; None where no node of the class or no other was held back, or where no
+        threshold has the precision, or is a tenth better than to name all. Where held-back nodes
+        are told apart easily their log odds are spread for the choice, as nodes that are asked
+        about are new and have fewer edges; what is expected is that of the counts.
+    """
+    middle = np.concatenate([[GRID[0]], (GRID[1:] + GRID[:-1]) / 2, [GRID[-1]]])
+    found: list[Threshold | None] = []
+    for mine, others in zip(*counts, strict=True):
+        if not mine.sum() or not others.sum():
+            found.append(None)
+            continue
+        gap = float(middle @ mine / mine.sum() - middle @ others / others.sum())
+        right, share, f1 = _expected(mine, others, middle, SPREAD * gap)
+        score = f1 if precision is None else np.where(share >= precision, right, 0.0)
+        k = int(score.argmax())
+        least = 2 * mine.sum() / (2 * mine.sum() + others.sum()) if precision is None else 0.0
+        recall, share, f1 = (float(v[k]) for v in _expected(mine, others, middle, 0.0))
+        found.append(Threshold(float(expit(GRID[k])), share, recall, f1)
+                     if score[k] > 1.1 * least else None)
+    return found
+
+
+def _expected(mine: np.ndarray, others: np.ndarray, middle: np.ndarray, least: float
+              ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return recall, precision and F1 at each threshold of ``GRID``.
+
+    Counts are smoothed to a standard deviation of the log odds of at least ``least``.
+    """
+    def above(counts: np.ndarray) -> np.ndarray:
+        mean = middle @ counts / counts.sum()
+        spread = ((middle - mean) ** 2) @ counts / counts.sum()
+        return ndtr((middle - GRID[:, None]) / max(least ** 2 - spread, STEP ** 2) ** 0.5) @ counts
+
+    right, named = above(mine), above(mine) + above(others)
+    return (right / mine.sum(), right / np.maximum(named, 1e-12),
+            2 * right / (mine.sum() + named))
+
+
+def alerts(held: np.ndarray | None) -> list[dict[str, Any]]:
+    """Return the threshold with the best F1 of each class that has one, as plain data.
+
+    ``held`` are counts as for :func:`thresholds`, None: of no node.
+    """
+    return [{"class": c, "n": float(held[0, c].sum()), **found._asdict()}
+            for c, found in enumerate([] if held is None else thresholds(held))
+            if held is not None and found]
+
+
+def rare(counts: ArrayLike) -> NDArray[np.bool_]:
+    """Return which classes are rare, bool [C], by their ``counts`` of labelled nodes [C].
+
+    A rare class has at most a tenth of all nodes; where no class is so small, each is rare but the
+    commonest.
+    """
+    many = np.asarray(counts, float)
+    few = many <= SELDOM * many.sum()
+    return few if few.any() else np.arange(len(many)) != many.argmax()
+
+
 # -- the table of a classification by class, and its matrix of confusions, as plain data -----------
 MEASURES = ("After the last task, between 0 and 1. Commonest: the accuracy of always answering the "
             "client's most frequent training class. Balanced: the mean recall of the classes. ECE: "
@@ -196,6 +297,16 @@ def tables(found: Mapping[str, Any] | None, names: Sequence[str]) -> list[str | 
             "by nodes of the class. Confused with: the most frequent wrong answer."
             + (f" The {more} smallest classes are only in summary.json." if more > 0 else ""),
             Rows(["class", "n", "precision", "recall", "F1", "AP", "confused with"], rows)]
+
+
+def alert_tables(found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str | Rows]:
+    """Return a sentence and a table with the thresholds of :func:`alerts`; nothing without any."""
+    keys = ("probability", "precision", "recall", "f1")
+    rows = [[name(one["class"], names), f"{one['n']:,.0f}", *(f"{one[key]:.3g}" for key in keys)]
+            for one in sorted(found, key=lambda one: one["n"])[:ROWS]]
+    return ["Alerts: the probability above which a node is one, by the best F1 on labelled nodes "
+            "that were held back, and what is expected of alerts; the rarest class first.",
+            Rows(["class", "labelled", "above", "precision", "recall", "F1"], rows)] if rows else []
 
 
 def matrix(found: Mapping[str, Any] | None, names: Sequence[str]) -> list[Matrix]:

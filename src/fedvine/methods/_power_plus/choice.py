@@ -6,16 +6,20 @@ A node's score of class c, with E = mean(diag G) lambda of the closed form, is
 
 where closed is h W, alike the cosine of u and the mean row of class c, both averaged ``steps``
 times over neighbours and in units of their spread over classes, and p are the network's
-probabilities. A :class:`Trial` is one choice of everything in it.
+probabilities. Of two classes the spread would leave +1 and -1 of every node, so there the unit is
+that of the classes' mean rows, the same for all nodes. A :class:`Trial` is one choice of all this.
 
 Each fold of labelled nodes is answered by sums without it, and clients count right answers of all
 trials. Of the network, which has seen most nodes, only the answers for nodes that it has not seen
 count. Answers are noisy: a trial must win by more, the farther it is from the usual one. Then each
 client chooses its own correction of the closed form, :mod:`fedvine.methods._power_plus.own_sums`.
+At last the probabilities of each fold's nodes are counted, from which thresholds of classes follow
+(:func:`fedvine.tasks.class_measures.thresholds`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -35,6 +39,7 @@ from fedvine.methods._power_plus.prior import UNKNOWN, Level
 from fedvine.methods._power_plus.products import folded
 from fedvine.methods._power_plus.propagation import means
 from fedvine.tasks.class_incremental import NodeQueries
+from fedvine.tasks.class_measures import GRID, histograms, softmax
 
 RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 STEPS = (2, 0)
@@ -83,18 +88,28 @@ def opinions(h: np.ndarray, near: csr_matrix, weight: np.ndarray, rows: np.ndarr
     """
     known = np.asarray(rows.any(0))
     closed, alike = h[:, :len(weight)] @ weight, h[:, :len(rows)] @ rows
-    alike = spread(alike, known)
+    units = [typical(rows.T @ of[:len(rows)], known) for of in (weight, rows)]
+    alike = spread(alike, known, units[1])
     for _ in range(steps):
         closed, alike = near @ closed, near @ alike
-    return np.where(known, spread(closed, known), UNKNOWN).astype(np.float32), alike
+    return np.where(known, spread(closed, known, units[0]), UNKNOWN).astype(np.float32), alike
 
 
-def spread(scores: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return scores [N, C] less their mean, in units of their spread, over the known classes."""
+def typical(scores: np.ndarray, known: np.ndarray) -> float | None:
+    """Return the spread of the scores [C, C] of two classes' mean rows; None of more classes."""
+    return float(scores[np.ix_(known, known)].std(1).mean()) if known.sum() == 2 else None
+
+
+def spread(scores: np.ndarray, known: np.ndarray, unit: Any = None) -> np.ndarray:
+    """Return scores [N, C] less their mean over the known classes, in units of their spread.
+
+    ``unit`` takes the place of each node's own spread.
+    """
     if not known.any():
         return np.zeros_like(scores)
     found = scores - scores[:, known].mean(1, keepdims=True)
-    unit = np.sqrt((found[:, known] ** 2).mean(1, keepdims=True))
+    if unit is None:
+        unit = np.sqrt((found[:, known] ** 2).mean(1, keepdims=True))
     return np.where(known, found / np.maximum(unit, 1e-6), 0).astype(np.float32)
 
 
@@ -155,10 +170,10 @@ class Choosing(ClosedForm):
         raise NotImplementedError
 
     def nothing(self, world: World) -> dict[str, Any]:
-        none = np.zeros(len(self.trials()), np.int64)
+        none, C = np.zeros(len(self.trials()), np.int64), world.facts["classes"]
         return {**super().nothing(world), "right": none, "held": none, "tried": 0, "unseen": 0,
-                "chosen": 0, "levels": np.zeros(prior.size(world.facts["classes"])),
-                "level": list(Level()), "shares": np.zeros(world.facts["classes"])}
+                "chosen": 0, "levels": prior.nothing(C), "level": list(Level()),
+                "shares": np.zeros(C), "held back": np.zeros((2, C, len(GRID) + 1))}
 
     def solve(self, server: Server, world: World) -> None:
         """Compute the weights and rows to answer by, as the chosen trial has them."""
@@ -192,13 +207,25 @@ class Choosing(ClosedForm):
         folds = {"weight": [W[lam] for W in kept], "rows": without["rows"]}
         held["shares"] = prior.log_shares(np.asarray(server.counts, float))
         found, _ = clients.sum(self.answers_to_folds, self.told(server), folds,
-                               length=len(held["levels"]))
-        held["levels"] = prior.FADE * held["levels"] + from_fixed(found)
-        held["level"] = list(prior.chosen(held["levels"], len(held["shares"]), self.by))
+                               length=held["levels"].size)
+        held["levels"] = prior.FADE * held["levels"] + from_fixed(found).reshape(
+            held["levels"].shape)
+        held["level"] = list(prior.chosen(held["levels"], self.by))
         if self.corrects:
             found = clients.call(self.adapt, self.told(server), folds, expect=Flag())
             for name in (name for name, alone in found.items() if alone):
                 server.alone = {**server.alone, name: server.alone.get(name, 0) + 1}
+        found, _ = clients.sum(self.probable, self.told(server), folds,
+                               length=held["held back"].size)
+        held["held back"] = held["held back"] + from_fixed(found).reshape(held["held back"].shape)
+
+    def held_back(self, server: Server) -> np.ndarray | None:
+        found = (vars(server).get("closed") or {}).get("held back")
+        if found is None:
+            return None
+        many = np.asarray(server.counts, float)
+        sums = found.sum(2, keepdims=True)
+        return found / np.maximum(sums, 1) * np.stack([many, many.sum() - many])[:, :, None]
 
     def told(self, server: Server) -> dict[str, Any] | None:
         """Return what a client needs to answer by the closed form; None without one."""
@@ -246,20 +273,48 @@ class Choosing(ClosedForm):
         Each fold is answered by the sums ``without`` it, as :meth:`adapt` has them, and by the
         network where it has not seen the node: a rare class may have no such node.
         """
+        total = prior.nothing(client.world.facts["classes"])
+        for y, scores in self.scored_folds(client, closed, without, own=False):
+            total += prior.judged(scores.astype(float), y, closed["shares"])                # (f)
+        return to_fixed(total.ravel())
+
+    @on_client(combined="sum")
+    def probable(self, client: Client, closed: dict[str, Any], without: dict[str, Any]
+                 ) -> np.ndarray:
+        """Return histograms of the classes' probabilities, [2, C, 98] as one vector, uint64.
+
+        Each fold is answered as in :meth:`answers_to_folds`, with the client's correction.
+        """
+        total = np.zeros((2, client.world.facts["classes"], len(GRID) + 1))
+        for y, scores in self.scored_folds(client, closed, without, own=True):
+            odds = prior.levelled(scores, Level(*closed["level"]), closed["shares"])
+            known = odds.max(0, initial=UNKNOWN) > UNKNOWN / 2
+            total[:, known] += histograms(y, softmax(odds))[:, known]
+        return to_fixed(total.ravel())
+
+    def scored_folds(self, client: Client, closed: dict[str, Any], without: dict[str, Any],
+                     own: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield classes int [n] and scores [n, C], Eq. (d), of each fold by sums without it.
+
+        None where the client has too few nodes for a sum. ``own``: by its correction, or alone.
+        """
         graph, fold, y, trial = (client.stage, self.fold(client), self.shared(client),
                                  Trial(*closed["trial"]))
-        C = client.world.facts["classes"]
         if not self.aggregate.enough(int((fold >= 0).sum())):
-            return np.zeros(prior.size(C), np.uint64)
+            return
         h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
-        near, (_, net), total = means(graph), client.cache["net"], np.zeros(prior.size(C))
-        net = np.where(self.unseen(client)[:, None], trial.net * net, 0.0)
+        near, (_, net), alone = means(graph), client.cache["net"], own and client.alone
+        net = np.where(self.unseen(client)[:, None], 0.0 if alone else trial.net * net, 0.0)
         for f in range(self.folds):
-            nodes = np.flatnonzero(fold == f)
-            found, alike = opinions(h, near, without["weight"][f], without["rows"][f], trial.steps)
-            scores = (found + trial.rows * alike + net)[nodes]                              # (d)
-            total += prior.judged(scores.astype(float), y[nodes], closed["shares"])         # (f)
-        return to_fixed(total)
+            nodes, W, rows = np.flatnonzero(fold == f), without["weight"][f], without["rows"][f]
+            others = [g for g in range(self.folds) if g != f]
+            if alone:
+                W, rows = own_sums.alone(self.own(client), others, len(W), len(rows))
+            elif own and client.correction:
+                mu = own_sums.MUS[client.correction - 1]
+                W = own_sums.corrected(W, self.own(client), others, [mu])[0]                # (e)
+            found, alike = opinions(h, near, W, rows, trial.steps)
+            yield y[nodes], (found + trial.rows * alike + net)[nodes]                       # (d)
 
     @on_client
     def adapt(self, client: Client, closed: dict[str, Any], without: dict[str, Any]) -> bool:

@@ -5,9 +5,11 @@ maps to fewer columns where there are many features, a node's row h is
 
     u = unit(A^k x R),   v = unit(x R'),   h = (u, relu(u P), v, relu(v P'))                  (a)
 
-with P, P' drawn from the seed where columns are left. Of few dense features the length tells much:
-they get one more, the same for all nodes, before x has length 1. The regression W on these rows is
-that of Eqs. (b) and (c), :mod:`fedvine.methods._power_plus.products`.
+with P, P' drawn from the seed where columns are left. Where there is room, and k is above 1, the
+same of unit(A x R'') follows: where neighbours differ, far ones tell little. Of few dense features
+the length tells much: they get one more, the same for all nodes, before x has length 1. The
+regression W on these rows is that of Eqs. (b) and (c),
+:mod:`fedvine.methods._power_plus.products`.
 :class:`ClosedForm` is the part of a method that adds the sums of all clients.
 """
 
@@ -59,9 +61,16 @@ class Form:
         return self._columns(self.width - self.width // 4)
 
     @property
+    def own(self) -> int:
+        """Return the number of columns of v and relu(v P'): a quarter of ``width`` at most."""
+        return self._columns(self.width // 4)
+
+    @property
     def columns(self) -> int:
-        """Return the number of all columns, D."""
-        return self.near + self._columns(self.width // 4)
+        """Return the number of all columns, D; those after u and v are of one average."""
+        room = self.width - self.near - self.own
+        fits = 2 * room >= self.features if self.reduced else room > self.features
+        return self.near + self.own + (self._columns(room) if fits and self.hops > 1 else 0)
 
     @property
     def reduced(self) -> bool:
@@ -80,9 +89,11 @@ class Form:
         """
         if not scale:
             return np.zeros((len(graph), self.columns), np.float32)
+        first = self.columns - self.near - self.own
         return np.concatenate([
             self._block(graph, self.near, self.hops, "near", order, scale),
-            self._block(graph, self.columns - self.near, 0, "own", order, scale)], 1)
+            self._block(graph, self.own, 0, "own", order, scale),
+            *([self._block(graph, first, 1, "first", order, scale)] if first else [])], 1)
 
     def _block(self, graph: Graph, room: int, hops: int, name: str, order: np.ndarray,
                scale: float) -> np.ndarray:

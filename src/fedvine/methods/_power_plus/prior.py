@@ -34,9 +34,9 @@ class Level(NamedTuple):
     heat: float = 1.0
 
 
-def size(classes: int) -> int:
-    """Return the length of a vector of :func:`judged`."""
-    return classes + len(PRIORS) * len(HEATS) * (1 + classes)
+def nothing(classes: int) -> np.ndarray:
+    """Return the sums of :func:`judged` of no node."""
+    return np.zeros((1 + len(PRIORS) * len(HEATS), 1 + classes))
 
 
 def log_shares(counts: np.ndarray) -> np.ndarray:
@@ -53,11 +53,11 @@ def levelled(scores: np.ndarray, level: Level, shares: np.ndarray) -> np.ndarray
 def judged(scores: np.ndarray, y: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return a client's sums over nodes with scores [n, C] and classes ``y`` int [n].
 
-    They are its nodes of each class [C], then for each alpha and beta the log loss and the right
-    answers of each class, [3, H, 1 + C].
+    They are [1 + 3 H, 1 + C]: in the first row 0 and its nodes of each class, then for each alpha
+    and beta the log loss and the right answers of each class.
     """
-    C = len(shares)
-    found = np.zeros((len(PRIORS), len(HEATS), 1 + C))
+    every = nothing(len(shares))
+    found = every[1:].reshape(len(PRIORS), len(HEATS), -1)
     place = np.arange(len(y))
     for i, prior in enumerate(PRIORS if len(y) else ()):
         for j, heat in enumerate(HEATS):
@@ -67,15 +67,16 @@ def judged(scores: np.ndarray, y: np.ndarray, shares: np.ndarray) -> np.ndarray:
             right = odds[place, y] - top[:, 0] - np.log(p.sum(1))
             found[i, j, 0] = -np.maximum(right, -LARGE).sum()
             np.add.at(found[i, j, 1:], y, odds.argmax(1) == y)
-    return np.concatenate([np.bincount(y, minlength=C).astype(float), found.ravel()])
+    every[0, 1:] = np.bincount(y, minlength=len(shares))
+    return every
 
 
-def chosen(sums: np.ndarray, classes: int, by: By) -> Level:
+def chosen(sums: np.ndarray, by: By) -> Level:
     """Return the level of the clients' ``sums``, as :func:`judged` has them.
 
     ``by``: right answers, the mean share of right answers over classes, or the log loss.
     """
-    many, found = sums[:classes], sums[classes:].reshape(len(PRIORS), len(HEATS), 1 + classes)
+    many, found = sums[0, 1:], sums[1:].reshape(len(PRIORS), len(HEATS), -1)
     if many.sum() < 1:
         return Level()
     there = many > 0
