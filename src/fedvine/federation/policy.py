@@ -65,6 +65,7 @@ negatives = {most = 1000}
 positives = {most = 100000}
 replicates = {most = 1000}
 k = {most = 1000}
+chances = {most = 1000}
 """
 
 ENOUGH = {"aggregate.secure": True, "aggregate.grain": {"least": 10}}
@@ -88,7 +89,8 @@ class Policy(BaseModel):
         'or least and most; for a method of another package also package = "NAME VERSION"')
     protocol: dict[str, Any] = Field(
         default_factory=lambda: {"negatives": {"most": 1000}, "positives": {"most": 100_000},
-                                 "replicates": {"most": 1000}, "k": {"most": 1000}},
+                                 "replicates": {"most": 1000}, "k": {"most": 1000},
+                                 "chances": {"most": 1000}},
         description="keys of [protocol], where a task has them: as those of a method")
     stage: str = Field(default="1h", description="least duration of a stage of edges")
     names: Naming | None = Field(default=None, description="how names travel in runs that may be "
