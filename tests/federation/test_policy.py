@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -322,6 +323,21 @@ def test_the_site_does_not_believe_that_a_run_is_what_was_agreed(tmp_path):
         ask(send, "bob", 1.0, do="grow", method=other, since=0, **opened)
     with pytest.raises(Refused, match="another run is open there"):
         ask(send, "bob", 1.0, do="agree", **{**terms, "run": "other"})
+
+
+def test_stages_that_are_opened_are_held_against_the_policy(tmp_path):
+    """What was agreed to says nothing of stages; the plan comes when the run is opened."""
+    method = FedLinkPlus(share="none", aggregate={"noise": 4.0, "secure": False})
+    most = 1.1 * method.privacy(method.rounds_at(0))["epsilon"]       # of one stage
+    nights = Nights(tmp_path, {"bob": Policy(methods={"fedlink_plus": {}}, epsilon=most)}, method,
+                    travelled=False)
+    ask(nights.signer, "bob", 1.0, do="agree", run="run", method=nights.order.method,
+        travelled=False, protocol={})
+    for stages, refused in ((3, True), (1, False)):
+        with pytest.raises(Refused, match="epsilon") if refused else nullcontext():
+            ask(nights.signer, "bob", 1.0, do="open", method=nights.order.method, run="run",
+                number="1", protocol={}, seed=0, clients=["bob"], elsewhere=None, stages=stages,
+                plan={"bounds": [0, 1000, 2000, 4000][:stages + 1], "val": 0, "test": 0})
 
 
 def test_counts_leave_in_multiples(tmp_path):
