@@ -167,7 +167,7 @@ class LinkForecaster(OfMethod):
         if n < 1:
             raise FedvineError(f"{n} destinations a row are none; ask for 1 or more.")
         sources, found = self._columns(X, self.src)[0], self._tops(X, n)
-        rows = [(i, source, rank, *one) for i, (source, best) in enumerate(
+        rows = [(i, source, rank, *one[:3]) for i, (source, best) in enumerate(
             zip(sources, found, strict=True)) for rank, one in enumerate(best, 1)]
         return pd.DataFrame(rows, columns=["row", self.src, "rank", self.dst, "score", "known"])
 
