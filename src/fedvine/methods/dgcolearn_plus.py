@@ -98,7 +98,7 @@ class DgCoLearnPlus(DgCoLearn):
         answered = variants.get((server.chosen or ["all"])[-1], server.newton.w)
         samples.choose(server, list(variants), samples.measured(
             sample.own, sample.known, sample.edges, *samples.with_level(
-                list(variants.values()), answered, server.level.answer)), new=False)
+                np.array(list(variants.values())), answered, server.level.answer)), new=False)
         server.newton.begin()
         for _ in range(STEPS):                      # w <- w - H^-1 g
             if server.newton.done:

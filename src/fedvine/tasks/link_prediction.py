@@ -97,7 +97,7 @@ class LinkPrediction(Task):
         """Return a protocol with few queries."""
         return cls(negatives=5, positives=40, ranking=True)
 
-    def summary(self, stages: Sequence[Any], plan: Plan) -> dict[str, Any]:
+    def summary(self, stages: list[Any], plan: Plan) -> dict[str, Any]:
         """Return the scores by period, and how probabilities fit, where these are learned."""
         found = super().summary(stages, plan)
         said = reliability(stages, lambda t, s: self.period(plan, t, s) != "train")

@@ -101,7 +101,8 @@ def scratch(client: Client) -> Scratch:
     made = client.cache.get("scratch")
     if made is None or len(made.dot) < users or len(made.place) < columns:
         made = client.cache["scratch"] = Scratch(
-            *(np.zeros(users, np.float32) for _ in range(3)), np.zeros(columns, np.int32),
+            np.zeros(users, np.float32), np.zeros(users, np.float32), np.zeros(users, np.float32),
+            np.zeros(columns, np.int32),
             np.zeros((columns, 5), np.float32), np.zeros(3, np.float32), np.zeros(users, np.int64),
             np.zeros(columns, np.int64), np.zeros(256, np.int64))
     return made
@@ -255,10 +256,10 @@ def kept_on(before: list[Kept], sample: Sample, fade: float, stages: int, joins:
     return [*faded, came][-stages:]
 
 
-def with_level(variants: Sequence[np.ndarray], w: np.ndarray, b: np.ndarray
+def with_level(variants: np.ndarray, w: np.ndarray, b: np.ndarray
                ) -> tuple[np.ndarray, np.ndarray]:
     """Return variants and levels for :func:`measured`: as they are, and ``w`` on the level b."""
-    W = np.array([*variants, w])
+    W = np.concatenate([variants, w[None]])
     return W, np.concatenate([np.tile(level.START, (len(variants), 1)), b[None]])
 
 
