@@ -12,6 +12,7 @@ import fedvine as fv
 from fedvine.data.stream import EventStream
 from fedvine.federation.policy import coarse_scores
 from fedvine.tasks import chances
+from fedvine.tasks.link_tables import _chances
 from fedvine.testing import tiny_stream
 
 
@@ -83,3 +84,9 @@ def test_a_run_learns_them_and_its_forecasts_have_them(directed, tmp_path):
 def test_a_site_sends_counts_of_enough_alone():
     sent = {"n": {"n": 100}, "scores": {}, "parts": {"score 1": [14, 4], "place 1": [3, 2]}}
     assert coarse_scores(sent, 5)["parts"] == {"score 1": [10, 0], "place 1": [0, 0]}
+
+
+def test_where_the_place_says_more_it_is_said():
+    found = {"bins": [[10.0, 0.5, 1.0], *[[0.0, 0.0, 0.0]] * 9], "loss": 0.5, "loss_places": 0.4}
+    assert "0.4000, which is better" in _chances(found)[0]
+    assert "better" not in _chances({**found, "loss": 0.3})[0]

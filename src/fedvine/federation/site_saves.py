@@ -194,7 +194,7 @@ def labels(folder: Path, node: str | None = None, alerts: int | None = None,
     """
     table = parquet.read_table(newest(folder, "labels"))
     held, names = json.loads((table.schema.metadata or {}).get(MARK, b"null")), table.column_names
-    held = np.array(held) if isinstance(held, list) else None       # 1 in files of before
+    held = None if held is None else np.array(held)
     given = table["given"].to_pylist()
     known = [given.count(name[2:-1]) for name in names[names.index("given") + 1:]]
     table = alerted(table, np.array(known), held, alerts, precision)

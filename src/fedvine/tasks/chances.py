@@ -1,8 +1,8 @@
-"""How probable it is that a listed item is met in the next stage, from lists of the stages before.
+"""Probabilities that a listed item is met in the next stage, from lists of the stages before.
 
-At every stage some users of a client, drawn evenly from all that it knows, get a list of the k
-likeliest candidates before the stage is learned. Of these pairs n_b have a score in bin b, of which
-m_b are met in the stage; counts fade by :data:`FADE` a stage. With r_b the isotonic regression of
+Before every stage is learned, some users of a client, drawn evenly from all that it knows, get a
+list of the k likeliest candidates. Of these pairs n_b have a score in bin b, and m_b of them are
+met in the stage; counts fade by :data:`FADE` a stage. With r_b the isotonic regression of
 m_b / n_b on b over all clients' counts, a client's probabilities are the isotonic regression of
 
     (m_b + PRIOR r_b) / (n_b + PRIOR),

@@ -160,10 +160,11 @@ def _lists(task: Any, found: Mapping[str, Any]) -> Iterator[str | Rows]:
 
 def _chances(found: Mapping[str, Any]) -> list[str | Rows]:
     """Return how what lists said fits what was met, by tenths of probability."""
-    return [f"Probability that a listed item is met in the next stage: log loss "
+    worse = found["loss"] > found["loss_places"]
+    return ["Probability that a listed item is met in the next stage: log loss "
             f"{found['loss']:.4f}; of the rate of each place in the list "
-            f"{found['loss_places']:.4f}. Of n listed items, the mean of what was said and the "
-            "share that was met:",
+            f"{found['loss_places']:.4f}{', which is better: do not go by them' if worse else ''}. "
+            "Of n listed items, the mean of what was said and the share that was met:",
             Rows(["said", "n", "mean said", "share met"], [
                 [f"{i / 10:.1f} to {(i + 1) / 10:.1f}", f"{n:,.0f}", f"{said / n:.3f}",
                  f"{met / n:.3f}"] for i, (n, said, met) in enumerate(found["bins"]) if n])]
