@@ -119,6 +119,7 @@ def show(name: Annotated[str, typer.Argument(
 
 
 app.command()(running.run)
+app.command()(running.erase)
 
 
 @app.command()

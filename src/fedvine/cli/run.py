@@ -128,6 +128,52 @@ def run(
     print(f"Kept in {out}")
 
 
+def erase(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder; alone: an "
+                                           "erasure that was stopped is finished.")],
+    user: Annotated[list[str] | None, typer.Option(help="A user; may be given several times.")
+                    ] = None,
+    item: Annotated[list[str] | None, typer.Option(help="An item.")] = None,
+    node: Annotated[list[str] | None, typer.Option(
+        help="A node, where nodes are of one kind.")] = None,
+    client: Annotated[list[str] | None, typer.Option(help="A client, with all its rows.")] = None,
+    users: Annotated[Path | None, typer.Option(help="A file with the name of a user a line.")
+                     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    check: Annotated[Path | None, typer.Option(
+        metavar="RECEIPT", help="Only say whether a receipt is as it was signed.")] = None,
+) -> None:
+    """Take persons out of a run: their rows, their names, and what was learned from them."""
+    from fedvine.experiments import erase as erasing
+    if check:
+        said = erasing.check_receipt(check)
+        print(f"Signed by the key {said['key'][:16]}...: {said['rows']:,} rows of "
+              f"{said['run']} were erased, {said['done']}.")
+        return
+    try:
+        more = users.read_text("utf-8").splitlines() if users else []
+    except (OSError, ValueError) as error:
+        raise FedvineError(f"{users} cannot be read ({error}).") from error
+    names = {"user": [*(user or []), *filter(None, map(str.strip, more))], "item": item or [],
+             "node": node or [], "client": client or []}
+    asked = any(names.values())
+    if asked:
+        found = erasing.prepared(folder, names)
+        text = (f"{found.rows:,} rows at {found.clients:,} clients are erased, and the run is "
+                f"carried out again from stage {found.stage + 1} of {found.stages}"
+                + ("" if not found.seconds else f", in about {found.seconds:.0f} s") + ".")
+        if not yes and not (sys.stdin.isatty() and typer.confirm(f"{text} Go on?")):
+            raise FedvineError(f"{text} Nothing is erased yet; give the command again with --yes.")
+        print(text)
+    from fedvine.experiments import progress
+    receipt = erasing.erase(folder, names if asked else None, lambda made: progress.follow(
+        made, options.console(sys.stderr)))
+    print(f"Receipt: {receipt}")
+    for file in erasing.still_named(folder, names) if asked else ():
+        _note(f"{file} still has a name that was erased; delete it, or write it again.")
+    _note(erasing.LATER)
+
+
 def _note(text: str) -> None:
     options.console(sys.stderr).print(f"Note: {text}", highlight=False, soft_wrap=True)
 

@@ -105,6 +105,18 @@ def _experiment(folder: str | os.PathLike[str]) -> Experiment:
 
 def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
     """Return the run of what ``data/`` in the folder keeps."""
+    made = of_kept(folder, found, final=True)
+    made.folder = run_folder.RunFolder(folder, None)
+    made.summary = run_folder.read_summary(folder, len(made.plan))
+    return made
+
+
+def of_kept(folder: str | os.PathLike[str], found: dict[str, Any], **options: Any) -> Run:
+    """Return a run on what ``data/`` in a folder keeps, prepared with options of :func:`run`.
+
+    ``found`` is the folder's experiment. Raises :class:`FedvineError` where the method is not known
+    here, or what is kept is another run's.
+    """
     place = f"{folder}/experiment.toml"
     try:
         values = dict(found["method"])
@@ -120,7 +132,8 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
         rows = StoredRows.open(Path(folder) / "data")
         split, plan = rows.split, rows.plan
         known, facts = {"digest": digest(split.stream), "names": names(split.stream)}, found["data"]
-        grown = facts.get("edges") != len(split.stream) or getattr(split.stream, "came", None)
+        grown = (facts.get("edges") != len(split.stream) or getattr(split.stream, "came", None)
+                 or "erased" in rows.facts)
         if not grown and any(facts.get(key, value) != value for key, value in known.items()):
             raise FedvineError(f"{folder}/data was changed, or is another run's; it cannot be "
                                "asked.")
@@ -128,17 +141,14 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
         threads = (found["data"].get("experiment") or {}).get("threads")
         if threads is not None and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(int(threads))
-        made = run(method, split, plan, seed=found["seed"],
+        return run(method, split, plan, seed=found["seed"], step=rows.facts.get("step"),
                    protocol=build(of(method), found["protocol"], place, under="protocol."),
-                   final=True)
+                   **options)
     except (KeyError, TypeError, ValueError, OSError) as error:
         if isinstance(error, FedvineError):
             raise
         raise FedvineError(f"{folder} does not hold what its run was made from ({error}); it "
                            "cannot be asked.") from error
-    made.folder = run_folder.RunFolder(folder, None)
-    made.summary = run_folder.read_summary(folder, len(made.plan))
-    return made
 
 
 def _newest_end(made: Run) -> run_folder.Save | None:

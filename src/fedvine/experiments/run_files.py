@@ -17,6 +17,7 @@ from fedvine.core.files import atomic
 
 FORMAT = 1          # of a run folder, in its experiment.toml; raised when an older one is not read
 CHOICE = "auto.json"
+PENDING = ".erased"     # in a run folder while persons are being erased
 _KEYS = {"t", "stage", "client", "n", "scores"}
 
 
@@ -24,9 +25,12 @@ def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the resolved experiment of a run folder.
 
     Raises :class:`FedvineError` if the folder has none, is of another format, or holds anything but
-    files and folders, such as a link.
+    files and folders, such as a link; and while persons are being erased from it.
     """
     refuse_links(Path(path))
+    if (Path(path) / PENDING / "data").exists():
+        raise FedvineError(f"An erasure in {path} was stopped on its way; give fedvine erase {path}"
+                           ", which finishes it.")
     try:
         found = tomllib.loads((Path(path) / "experiment.toml").read_text("utf-8"))
     except (OSError, ValueError) as error:

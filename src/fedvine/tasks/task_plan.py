@@ -278,6 +278,18 @@ class TaskPlan:
         return replace(made, cuts=(*self.cuts, *cuts_of(
             graph, self.shares[2], range(self.classes, made.classes))))
 
+    def cut_anew(self, graph: Graph) -> TaskPlan:
+        """Return the plan with the cuts that it would have had with this graph from the start."""
+        if self.cuts is None:
+            return self
+        came = self._came(graph).label
+        first = {c: self.block(k) for k, group in reversed([*enumerate(self.groups)])
+                 for c in group}
+        y = np.where(came <= np.array([first.get(c, 0) for c in range(len(graph.classes))])[
+            graph.y], graph.y, -1)
+        return replace(self, cuts=cuts_of(replace(graph, y=y), self.shares[2],
+                                          range(len(self.cuts))))
+
     def extended_by(self, classes: Sequence[int], waiting: Mapping[int, int], now: bool = False
                     ) -> TaskPlan:
         """Return what :meth:`extended` does, given what :meth:`waiting` returns."""

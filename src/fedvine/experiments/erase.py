@@ -1,0 +1,320 @@
+"""Erase persons from a run: their rows, their names, and what was learned from them.
+
+The rows go from ``data/``, saves that have seen one of them go, and the run is carried out again
+from the save before the first of them, else from its start. Its memory and its scores are then
+those of a run that never had the rows. What the run wrote about persons in its folder goes, too,
+and so do copies of its table in the cache.
+
+A killed erasure is finished by the same command: ``.erased/`` in the folder holds what is to be
+put in place, and is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tomlkit
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+import fedvine
+from fedvine.core.errors import FedvineError
+from fedvine.core.files import atomic, atomic_folder, cache_folder
+from fedvine.data.graph import Graph
+from fedvine.data.ids import Ids
+from fedvine.data.split import owning_node
+from fedvine.data.stream import EventStream
+from fedvine.experiments import run_folder
+from fedvine.experiments.prepare import FINAL
+from fedvine.experiments.reopened import of_kept
+from fedvine.experiments.run import Run
+from fedvine.experiments.run_files import FORMAT, PENDING
+from fedvine.living import erased
+from fedvine.living.rows import StoredRows
+
+RECEIPTS = "receipts"
+# Of a run folder: what an erasure deletes, as it may name persons or rests on their rows.
+_RESTS = ("summary.json", "follow.json", FINAL, ".auto", "noise", "clients.json")
+_OWN = {"experiment.toml", "data", "saves", RECEIPTS}
+_PLAN = ("stream", "parts", "plan", "by", "names", "seed", "clients", "grows", "graph")
+LATER = ("The tables that are read next have to lack the rows; rows that come back are those of a "
+         "new person.")
+
+
+class Asked(NamedTuple):
+    """An erasure that was prepared, and not begun: its rows, where it begins, what it may cost.
+
+    - ``rows``, ``clients``: number of rows, and of clients that have one
+    - ``stage``: the first stage that is carried out again, from 0; ``stages`` of the plan
+    - ``seconds``: about how long that takes; None where it is not known
+    """
+
+    rows: int
+    clients: int
+    stage: int
+    stages: int
+    seconds: float | None
+
+
+def prepared(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]]) -> Asked:
+    """Return what the erasure of ``names`` (see :func:`fedvine.living.erased.marked`) would do.
+
+    Nothing is changed. Raises :class:`FedvineError` for names that the run does not know, and for a
+    folder that keeps no rows.
+    """
+    kept = _opened(folder)
+    gone = erased.marked(kept, names)
+    split, _ = erased.without(kept, gone)
+    save = _save_before(Path(folder), kept, split, gone)
+    stage, stages = 0 if save is None else int(save[:6]) + 1, len(kept.plan)
+    said = run_folder.read_summary(folder) or {}
+    whole = said.get("seconds_total")
+    return Asked(int(gone.rows.sum()), _holding(kept, gone), stage, stages,
+                 whole and whole * (stages - stage) / max(stages, 1))
+
+
+def erase(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]] | None = None,
+          carry: Callable[[Run], object] = Run.finish) -> Path:
+    """Erase persons, carry the run out again, and return the receipt's file.
+
+    Args:
+        folder: of the run.
+        names: by "user", "item", "node" or "client"; None: finish an erasure that was stopped.
+        carry: carries out the run.
+
+    Returns:
+        The receipt, a signed JSON file in ``receipts/`` of the folder. It names nobody.
+
+    Raises:
+        FedvineError: as :func:`prepared`; where another process uses the run; and where there is
+            nothing to finish, or something else is to be finished first.
+    """
+    place = Path(folder)
+    with run_folder.alone(place):
+        if names is None or (place / PENDING).exists():
+            if names is not None:
+                raise FedvineError(f"An erasure in {folder} was stopped on its way; give fedvine "
+                                   f"erase {folder} without names first, which finishes it.")
+            if not (place / PENDING).exists():
+                raise FedvineError(f"No erasure in {folder} was stopped; say with --user, --item, "
+                                   "--node or --client what to erase.")
+        else:
+            _begin(place, names)
+        _put_in_place(place)
+    draft = json.loads((place / PENDING / "receipt.json").read_text("utf-8"))
+    began = time.monotonic()
+    found = run_folder.read_experiment(place)
+    source = {key: found["data"][key] for key in ("digest", "names", "edges", "experiment")
+              if key in found["data"]}
+    carry(of_kept(place, found, out=place, source=source, keep=False, final=draft.pop("final")))
+    draft |= {"done": _now(), "seconds": round(time.monotonic() - began, 1)}
+    draft["memory"]["after"] = _memory(place)
+    receipt = place / RECEIPTS / f"{draft['asked'][:10]}-{draft['receipt'][:8]}.json"
+    with atomic(receipt, "w") as file:
+        json.dump(signed(draft), file, indent=1)
+    shutil.rmtree(place / PENDING)
+    return receipt
+
+
+def _opened(folder: str | os.PathLike[str]) -> StoredRows:
+    run_folder.read_experiment(folder)
+    place = Path(folder) / "data"
+    if not StoredRows.there(place):
+        raise FedvineError(f"{folder} keeps no rows, so nobody can be taken out of what it "
+                           "learned; delete it, and run again on a table without them.")
+    return StoredRows.open(place)
+
+
+def _holding(kept: StoredRows, gone: erased.Gone) -> int:
+    """Return how many clients have a row that goes."""
+    if isinstance(kept.split.stream, Graph):
+        return sum(bool(gone.rows[part.nodes].any()) for part in kept.split.parts.values())
+    split, rows = kept.split, np.flatnonzero(gone.rows)
+    if split.owner is None:
+        of = split.stream.codes.get(split.by)
+        return 1 if of is None else len(set(of[rows].tolist()))
+    return len(set(split.owner[owning_node(split.stream)[rows]].tolist()))
+
+
+def _begin(place: Path, names: Mapping[str, Iterable[str]]) -> None:
+    """Write all that is to be put in place, whole or not at all."""
+    kept = _opened(place)
+    gone = erased.marked(kept, names)
+    split, plan = erased.without(kept, gone)
+    found = run_folder.read_experiment(place)
+    save = _save_before(place, kept, split, gone)
+    clients = found.get("split", {}).get("clients")
+    facts = {key: value for key, value in kept.facts.items() if key not in _PLAN}
+    facts |= {"read": None, "erased": kept.facts.get("erased", 0) + 1}
+    draft = {
+        "format": 1, "receipt": secrets.token_hex(16), "asked": _now(), "run": place.name,
+        "fedvine": fedvine.__version__, "method": found["method"]["name"], "kind": "exact",
+        "erased": {side: len(list(names.get(side, ()))) for side in erased.SIDES if names.get(side)},
+        "rows": int(gone.rows.sum()), "clients": _holding(kept, gone), "rows_left":
+        len(split.stream), "memory": {"before": _memory(place)}, "again_from": 1 if save is None else int(save[:6]) + 2, "stages": len(plan), "note": LATER,
+        "save": save, "final": (place / FINAL).exists()}
+    _forget_copies(names)
+    with atomic_folder(place / PENDING) as target:
+        StoredRows.create(target / "data", split, plan, **facts)
+        if clients is not None and not set(clients) <= set(split.parts) and kept.split.by:
+            stay = [name for name in clients if name in split.parts]
+            (target / "experiment.toml").write_text(tomlkit.dumps(
+                {"format": FORMAT, **_with_clients(found, stay)}))
+        (target / "receipt.json").write_text(json.dumps(draft))
+
+
+def _with_clients(found: dict[str, Any], clients: list[str]) -> dict[str, Any]:
+    """Return an experiment with these clients alone, wherever it names them."""
+    made = json.loads(json.dumps(found))
+    made["split"]["clients"] = clients
+    asked = made["data"].get("experiment", {}).get("split", {})
+    if asked.get("clients"):
+        asked["clients"] = [name for name in asked["clients"] if name in clients]
+    return made
+
+
+def _put_in_place(place: Path) -> None:
+    """Replace the rows, and delete what rests on the old ones; may be done again after a kill."""
+    pending = place / PENDING
+    draft = json.loads((pending / "receipt.json").read_text("utf-8"))
+    if not (pending / "data").exists():     # all that follows was done
+        return
+    for file in (_read(place / "follow.json").get("file"), *(place / name for name in _RESTS)):
+        if file is not None:
+            shutil.rmtree(file) if Path(file).is_dir() else Path(file).unlink(missing_ok=True)
+    for save in place.glob("saves/*"):
+        if draft["save"] is None or save.name > draft["save"]:
+            shutil.rmtree(save)
+    if draft["save"] is None:
+        for log in place.glob("me*.jsonl"):
+            log.unlink()
+    if (pending / "experiment.toml").exists():
+        os.replace(pending / "experiment.toml", place / "experiment.toml")
+    shutil.rmtree(place / "data", ignore_errors=True)
+    os.replace(pending / "data", place / "data")
+
+
+def _save_before(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -> str | None:
+    """Return the newest save of the end of a stage that knows no row which is to go.
+
+    A stage is scored when the one before it was learned, so its rows are known by then. None where
+    there is no such save, or names are numbered otherwise than in it.
+    """
+    last = erased.first_stage(kept, gone) - 1 - _lead(place)
+    fits = [save.name for save in sorted(place.glob("saves/[0-9]*"))
+            if int(save.name[:6]) <= last and _read(save / "position.json").get("end")]
+    if not fits or gone.client.any() or set(split.parts) != set(kept.split.parts):
+        return None
+    for name, part in kept.split.parts.items():
+        if isinstance(part, Graph) or part.tables() or part.nodes is not None:
+            return None
+        known = part.before(kept.plan.bounds[int(fits[-1][:6]) + 1])
+        for side in ("src", "dst"):
+            ends = [known.src, known.dst] if not part.bipartite else [getattr(known, side)]
+            most = max(int(end.max(initial=-1)) for end in ends) + 1
+            ids: Ids = getattr(part, f"{side}_ids").take(np.arange(most))
+            if not ids.starts(getattr(split.parts[name], f"{side}_ids")):
+                return None
+    return fits[-1]
+
+
+def _lead(place: Path) -> int:
+    """Return how many stages ahead a run's links are scored."""
+    return int(run_folder.read_experiment(place).get("protocol", {}).get("lead", 1))
+
+
+def _forget_copies(names: Mapping[str, Iterable[str]]) -> None:
+    """Delete the copies of tables in the cache that name somebody who is to be erased."""
+    wanted = [name for side in erased.SIDES for name in names.get(side, ())]
+    for file in [*cache_folder().rglob("stream.json"), *cache_folder().rglob("graph.json")]:
+        with contextlib.suppress(FedvineError, OSError):
+            opened: Any = (EventStream if file.name == "stream.json" else Graph).open(file.parent)
+            ids = [opened.names()] if isinstance(opened, Graph) else [
+                opened.src_ids, opened.dst_ids, *(Ids.of(map(str, found)) for found in
+                                                  opened.categories.values())]
+            if any((one.numbers(wanted) >= 0).any() for one in ids):
+                shutil.rmtree(file.parent)
+
+
+def _memory(place: Path) -> str | None:
+    """Return the SHA-256 of the newest save's files, None where there is no save."""
+    saves = sorted(place.glob("saves/[0-9]*"))
+    if not saves:
+        return None
+    found = hashlib.sha256()
+    for file in sorted(saves[-1].glob("*.safetensors")):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def still_named(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]]) -> list[Path]:
+    """Return files in a run folder that are not the run's own, and have one of the names in them.
+
+    Names are looked for as whole words.
+    """
+    words = [re.escape(name).encode() for found in names.values() for name in found]
+    fits = re.compile(rb"(?<![\w.-])(?:" + b"|".join(words) + rb")(?![\w-])")
+    return [file for file in sorted(Path(folder).rglob("*"))
+            if file.is_file() and not _OWN & set(file.relative_to(folder).parts)
+            and fits.search(file.read_bytes())]
+
+
+# -- receipts --------------------------------------------------------------------------------------
+def signed(receipt: dict[str, Any]) -> dict[str, Any]:
+    """Return a receipt with a signature (Ed25519) by this user's key, which is made where needed.
+
+    The key lies in ``fedvine/receipts.key`` of the user's folder of settings (XDG_CONFIG_HOME).
+    """
+    file = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "fedvine"
+    file = file / "receipts.key"
+    if file.exists():
+        key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(file.read_text("utf-8").strip()))
+    else:
+        key = Ed25519PrivateKey.generate()
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with atomic(file, "w") as handle:
+            os.fchmod(handle.fileno(), 0o600)
+            handle.write(key.private_bytes_raw().hex() + "\n")
+    whole = {**receipt, "key": key.public_key().public_bytes_raw().hex()}
+    return {**whole, "signature": key.sign(_text(whole)).hex()}
+
+
+def check_receipt(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the content of a receipt; raise :class:`FedvineError` where it was changed."""
+    found = _read(Path(file))
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["key"]))
+        key.verify(bytes.fromhex(found["signature"]),
+                   _text({name: value for name, value in found.items() if name != "signature"}))
+    except (InvalidSignature, KeyError, TypeError, ValueError) as error:
+        raise FedvineError(f"{file} is no receipt of an erasure, or was changed since it was "
+                           "signed.") from error
+    return found
+
+
+def _text(receipt: Mapping[str, Any]) -> bytes:
+    return json.dumps(receipt, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

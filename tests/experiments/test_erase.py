@@ -1,0 +1,194 @@
+"""Erased persons: a run is then what it would have been without them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wrong import fedvine, refused
+
+from fedvine.core.errors import FedvineError
+from fedvine.experiments.erase import check_receipt, erase, prepared
+from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.run import run as prepare
+
+HEAD = "user,item,at,town,price\n"
+ROWS = [(f"u{i * i % 13}", f"i{i * 7 % 11}", i, ("ada", "bo")[i % 2], i % 4) for i in range(120)]
+METHODS = {"popularity": {}, "edgebank": {}, "fedlink": {"rounds": 1, "capacity": 20, "width": 4},
+           "fedlink_plus": {"rounds": 3, "sampled": 20, "negatives": 3, "stages": 2}, "stfl": {
+               "rounds": 1, "width": 4}}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def write(rows):
+    Path("shop.csv").write_text(HEAD + "".join(",".join(map(str, row)) + "\n" for row in rows))
+
+
+def made(method="popularity", **more):
+    return Experiment.model_validate({
+        "data": {"source": "shop.csv", "src": "user", "dst": "item", "time": "at",
+                 "client": "town", "weight": "price"},
+        "method": {"name": method, **METHODS[method]}, "stages": "10",
+        "protocol": {"positives": 20, "negatives": 5}, **more})
+
+
+def scores(found):
+    return {(stage.t, s, name): (result["n"], result["scores"]) for stage in found.stages
+            for s, by in stage.found.items() for name, result in by.items()}
+
+
+def without(method, plan, **names):
+    """Return a run on the table without the rows of some names, with the bounds of another run."""
+    gone = {(side, name) for side, found in names.items() for name in found}
+    write([row for row in ROWS if not {("user", row[0]), ("item", row[1]), ("client", row[3])}
+           & gone])
+    experiment = made(method)
+    split = experiment.data.open().before(plan.bounds[-1]).split("town")
+    return prepare(experiment.method, split, plan, protocol=experiment.protocol).finish()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("names", [{"user": ["u4", "u9"]}, {"item": ["i3"]}, {"client": ["bo"]}],
+                         ids=["users", "item", "client"])
+def test_the_scores_are_those_of_a_run_that_never_had_the_rows(method, names):
+    write(ROWS)
+    plan = made(method).run("run").finish().plan
+    erase("run", names)
+    again = made(method).run("run").finish()
+    assert scores(again) == scores(without(method, plan, **names))
+
+
+def bytes_of(*folders):
+    return b"".join(file.read_bytes() for folder in folders for file in Path(folder).rglob("*")
+                    if file.is_file())
+
+
+def test_no_file_has_the_name_afterwards():
+    write([*ROWS, ("Ada Lovelace", "i1", 31, "ada", 1), ("Ada Lovelace", "rare item", 77, "bo", 1)])
+    found = made(open_end=True).run("run").finish()
+    assert found.summary and b"Ada Lovelace" in bytes_of("run") and b"rare" in bytes_of("cache")
+    Path("run/mine.csv").write_text("ada,Ada Lovelace,i1\n")
+    code, out, said = fedvine("erase", "run", "--user", "Ada Lovelace", "--yes")
+    assert code == 0 and "2 rows at 2 clients" in out and "mine.csv still has a name" in said
+    Path("run/mine.csv").unlink()
+    assert b"Lovelace" not in bytes_of("run", "cache") and b"rare" not in bytes_of("run", "cache")
+
+
+def test_what_came_before_the_person_is_not_carried_out_again():
+    write([*ROWS, ("late", "i1", 95, "ada", 1)])
+    run = made(open_end=True).run("run")
+    for stage in run:
+        if stage.t == 6:
+            break               # killed here, so that a save of this stage's end is kept
+    shutil.copytree("run", "stopped")
+    made(open_end=True).run("run").finish()
+    for save in Path("stopped/saves").iterdir():
+        if not (Path("run/saves") / save.name).exists():
+            shutil.copytree(save, Path("run/saves") / save.name)
+    assert 1 < prepared("run", {"user": ["late"]}).stage <= 9
+    assert json.loads(erase("run", {"user": ["late"]}).read_text())["again_from"] > 1
+    write(ROWS)
+    plan = made(open_end=True).run("run").finish().plan
+    assert scores(made(open_end=True).run("run").finish()) == scores(without("popularity", plan))
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_killed_erasure_is_finished_by_the_same_command(place, monkeypatch):
+    write(ROWS)
+    plan, left = made().run("run").finish().plan, [place]
+
+    def killed(function):
+        def call(*given, **more):
+            if left[0] == 0:
+                left[0] = -1
+                raise KeyboardInterrupt
+            left[0] -= 1
+            return function(*given, **more)
+        return call
+
+    for module, name in ((shutil, "rmtree"), (__import__("os"), "replace")):
+        monkeypatch.setattr(module, name, killed(getattr(module, name)))
+    try:
+        erase("run", {"user": ["u4"]})
+    except KeyboardInterrupt:
+        if Path("run/.erased").exists():
+            if Path("run/.erased/data").exists():
+                with pytest.raises(FedvineError, match="was stopped on its way"):
+                    made().run("run")
+            erase("run")
+        else:
+            assert made().run("run").summary        # as before
+            erase("run", {"user": ["u4"]})
+    assert scores(made().run("run").finish()) == scores(without("popularity", plan, user=["u4"]))
+
+
+def test_a_receipt_is_signed_and_names_nobody():
+    write(ROWS)
+    made().run("run").finish()
+    file = erase("run", {"user": ["u4"], "item": ["i3"]})
+    found = check_receipt(file)
+    assert found["erased"] == {"user": 1, "item": 1} and found["rows"] > 0
+    assert "u4" not in file.read_text() and found["memory"]["before"] != found["memory"]["after"]
+    file.write_text(json.dumps({**found, "rows": 1}))
+    with pytest.raises(FedvineError, match="changed since it was signed"):
+        check_receipt(file)
+
+
+def test_names_that_are_not_known_change_nothing():
+    write(ROWS)
+    made().run("run").finish()
+    before = bytes_of("run")
+    for words, sentence in (({"user": ["u44"]}, "no user"), ({"client": ["b"]}, "no client"),
+                            ({"node": ["u4"]}, "say --user or --item"),
+                            ({"user": [f"u{i}" for i in {i * i % 13 for i in range(13)}]},
+                             "delete its folder")):
+        with pytest.raises(FedvineError, match=sentence):
+            erase("run", words)
+    refused(["erase", "run", "--user", "u4"], "give the command again with --yes")
+    refused(["erase", "run"], "No erasure in run was stopped")
+    assert bytes_of("run") == before
+
+
+def test_the_next_night_goes_on_without_the_person():
+    write(ROWS[:70])
+    made(open_end=True).run("run").finish()
+    erase("run", {"user": ["u4"]})
+    write([row for row in ROWS if row[0] != "u4"])
+    found = made(open_end=True).run("run").finish()
+    assert scores(found) == scores(without("popularity", found.plan, user=["u4"]))
+
+
+def nodes(gone=()):
+    draw = np.random.default_rng(0)
+    rows = [(f"n{i}", ("x", "y", "z")[i % 3], ("ada", "bo")[i % 2],
+             *draw.normal(i % 3, 1, 4).round(3)) for i in range(60)]
+    ends = draw.integers(0, 60, (120, 2))
+    Path("nodes.csv").write_text("node,label,town,a,b,c,d\n" + "".join(
+        ",".join(map(str, row)) + "\n" for row in rows if row[0] not in gone))
+    Path("edges.csv").write_text("src,dst\n" + "".join(
+        f"n{a},n{b}\n" for a, b in ends if not {f"n{a}", f"n{b}"} & set(gone)))
+
+
+@pytest.mark.parametrize("by", [{}, {"client": "town"}], ids=["dealt", "column"])
+def test_a_node_of_a_labelled_graph(by):
+    def labels(out=None):
+        return Experiment.model_validate({
+            "data": {"source": "nodes.csv", "edges": "edges.csv", "node": "node", "label": "label",
+                     **by}, "split": {} if by else {"by": "hash", "k": 2}, "stages": 1,
+            "method": {"name": "hop_ral"}}).run(out).finish()
+
+    nodes()
+    labels("run")
+    erase("run", {"node": ["n7", "n8"]})
+    assert b"n7" not in bytes_of("run/data") and b"n8" not in bytes_of("run/data")
+    again = labels("run")
+    nodes(["n7", "n8"])
+    if by:      # a partition deals other nodes otherwise
+        assert scores(again) == scores(labels())
