@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomlkit
 from wrong import fedvine, refused
 
 from fedvine.core.errors import FedvineError
@@ -192,3 +193,24 @@ def test_a_node_of_a_labelled_graph(by):
     nodes(["n7", "n8"])
     if by:      # a partition deals other nodes otherwise
         assert scores(again) == scores(labels())
+
+
+@pytest.mark.parametrize("method", ["popularity", "fedlink_plus"])
+def test_a_row_that_has_changed_is_learned_again_or_comes_late(method):
+    write(ROWS[:90])
+    made(method, open_end=True).run("run").finish()
+    shutil.copytree("run", "late")
+    fixed = [(*row[:4], 9) if row[2] == 33 else row for row in ROWS if row[2] != 52]
+    write(fixed)
+    Path("shop.toml").write_text(tomlkit.dumps(made(method, open_end=True).plain()))
+    for words in (["--changed", "no"], []):
+        code, _, said = fedvine("run", "shop.toml", "--out", "run", *words)
+        assert code == (2 if words else 4) and "relearn" in said, said
+    again = made(method, open_end=True).run("run", changed="relearn").finish()
+    split = made(method).data.open().before(again.plan.bounds[-1]).split("town")
+    other = prepare(made(method).method, split, again.plan, protocol=made(method).protocol).finish()
+    assert scores(again) == scores(other)
+    late = made(method, open_end=True).run("late", changed="append").finish()
+    assert len(late.ready.stream) == len(again.ready.stream)
+    came = late.ready.stream
+    assert came.arrived is not None and sum(came.arrived != came.t) == 1    # the row at 33

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from fedvine.cli import completion, options
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, Unanswered
 
 
 @options.data_options()
@@ -54,6 +54,10 @@ def run(
     by: Annotated[str | None, typer.Option(
         "--by", metavar="KEY", help="Of auto: the score to choose by, such as ndcg, mrr or "
         "auc_new [default: the task's, auc for links].")] = None,
+    changed: Annotated[str | None, typer.Option(
+        metavar="relearn|append", help="Where rows that were learned are gone or have other values "
+        "[default: ask]: learn again from there on, or take them out and learn what is there now "
+        "as late rows.")] = None,
     prefers: Annotated[str | None, typer.Option(
         "--for", metavar="all|new", help="Of fedlink_plus: the pairs whose scores decide what "
         "answers, all of them or those that did not meet before [default: all].")] = None,
@@ -64,6 +68,8 @@ def run(
     """Run a method and keep everything in a run folder; the same command again goes on."""
     if json and json.is_dir():
         raise FedvineError(f"{json} is a folder; name a .json file with --json.")
+    if stay and changed:
+        raise FedvineError("--changed belongs to a run that ends; leave out --follow.")
     if stay and (now or not keep):
         raise FedvineError("--follow learns whole stages and keeps their rows; leave out --now and "
                            "--no-keep.")
@@ -115,7 +121,15 @@ def run(
             follow(experiment, out, every=options.seconds_of(every or "60s"), forecasts=forecasts,
                    top=top or 5, carry=carry, say=_say)
             raise KeyboardInterrupt
-        made = experiment.run(out, now=now, keep=keep)
+        try:
+            made = experiment.run(out, now=now, keep=keep, changed=changed)
+        except Unanswered as error:
+            if not sys.stdin.isatty():
+                raise
+            answer = typer.prompt(f"{error}\nrelearn, append, or stop")
+            if answer == "stop":
+                raise
+            made = experiment.run(out, now=now, keep=keep, changed=answer)
         for sentence in (*(made.notes if made.summary is None else ()), *made.news):
             _note(sentence)
         noted.update(made.notes)

@@ -14,6 +14,10 @@ class TooEarly(FedvineError):
     """The data do not have enough to begin with yet; with more rows they may."""
 
 
+class Unanswered(FedvineError):
+    """A question for a person, and nobody was there to answer it."""
+
+
 class NotWritten(FedvineError):
     """A file could not be written, such as on a full disk: no fault of what was being done."""
 

@@ -42,6 +42,7 @@ from fedvine.experiments.reopened import of_kept
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import FORMAT, PENDING
 from fedvine.living import erased
+from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
 
 RECEIPTS = "receipts"
@@ -140,18 +141,39 @@ def _opened(folder: str | os.PathLike[str]) -> StoredRows:
 def _holding(kept: StoredRows, gone: erased.Gone) -> int:
     """Return how many clients have a row that goes."""
     if isinstance(kept.split.stream, Graph):
-        return sum(bool(gone.rows[part.nodes].any()) for part in kept.split.parts.values())
-    split, rows = kept.split, np.flatnonzero(gone.rows)
+        return sum(bool(gone.touched[part.nodes].any()) for part in kept.split.parts.values())
+    split, rows = kept.split, np.flatnonzero(gone.touched)
     if split.owner is None:
         of = split.stream.codes.get(split.by)
         return 1 if of is None else len(set(of[rows].tolist()))
     return len(set(split.owner[owning_node(split.stream)[rows]].tolist()))
 
 
+def correct(folder: str | os.PathLike[str], found: Changed, relearn: bool) -> None:
+    """Take learned rows that changed in the table out of a run's rows, and what rests on them.
+
+    ``relearn``: those with other values stay, with these. The run then goes on from the save before
+    them.
+    """
+    place = Path(folder)
+    with run_folder.alone(place):
+        kept = StoredRows.open(place / "data")
+        _write(place, *erased.corrected(kept, found, relearn), {"kind": "correction"})
+        _put_in_place(place)
+        shutil.rmtree(place / PENDING)
+
+
 def _begin(place: Path, names: Mapping[str, Iterable[str]]) -> None:
-    """Write all that is to be put in place, whole or not at all."""
+    """Write what is left without persons, with the receipt's beginning."""
     kept = _opened(place)
     gone = erased.marked(kept, names)
+    _forget_copies(names)
+    _write(place, kept, gone, {"kind": "exact", "erased": {
+        side: len(list(names[side])) for side in erased.SIDES if names.get(side)}})
+
+
+def _write(place: Path, kept: StoredRows, gone: erased.Gone, said: dict[str, Any]) -> None:
+    """Write all that is to be put in place, whole or not at all."""
     split, plan = erased.without(kept, gone)
     found = run_folder.read_experiment(place)
     save = _save_before(place, kept, split, gone)
@@ -160,12 +182,11 @@ def _begin(place: Path, names: Mapping[str, Iterable[str]]) -> None:
     facts |= {"read": None, "erased": kept.facts.get("erased", 0) + 1}
     draft = {
         "format": 1, "receipt": secrets.token_hex(16), "asked": _now(), "run": place.name,
-        "fedvine": fedvine.__version__, "method": found["method"]["name"], "kind": "exact",
-        "erased": {side: len(list(names.get(side, ()))) for side in erased.SIDES if names.get(side)},
-        "rows": int(gone.rows.sum()), "clients": _holding(kept, gone), "rows_left":
-        len(split.stream), "memory": {"before": _memory(place)}, "again_from": 1 if save is None else int(save[:6]) + 2, "stages": len(plan), "note": LATER,
-        "save": save, "final": (place / FINAL).exists()}
-    _forget_copies(names)
+        "fedvine": fedvine.__version__, "method": found["method"]["name"], **said,
+        "rows": int(gone.touched.sum()), "clients": _holding(kept, gone),
+        "rows_left": len(split.stream), "memory": {"before": _memory(place)},
+        "again_from": 1 if save is None else int(save[:6]) + 2, "stages": len(plan),
+        "note": LATER, "save": save, "final": (place / FINAL).exists()}
     with atomic_folder(place / PENDING) as target:
         StoredRows.create(target / "data", split, plan, **facts)
         if clients is not None and not set(clients) <= set(split.parts) and kept.split.by:

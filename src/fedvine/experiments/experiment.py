@@ -42,6 +42,7 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import check_final
 from fedvine.experiments.run import Run, run
+from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
 from fedvine.living.run import LivingRun, check_lead
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -336,7 +337,8 @@ class Experiment(BaseModel):
         return made.method, split, plan
 
     def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
-            keep: bool = True, table: Any = None, **options: Any) -> Run:
+            keep: bool = True, table: Any = None,
+            changed: str | None = None, **options: Any) -> Run:
         """Prepare the run; ``options`` are those of :func:`fedvine.run`.
 
         Sets the number of threads that torch uses in this process.
@@ -347,20 +349,33 @@ class Experiment(BaseModel):
             now: make a stage of the rows after the last whole one, too.
             keep: the folder gets a copy of the data.
             table: the data, opened before; None: they are opened.
+            changed: what to do where rows that were learned are gone from the data, or have other
+                values. "relearn" learns again from the first of them on; "append" takes them out,
+                and learns what is there instead as rows that came late.
             **options: of :func:`fedvine.run`.
 
         Returns:
             The run.
 
         Raises:
-            FedvineError: where the data do not fit, the folder has another run, or rows that it
-                learned are gone.
+            FedvineError: where the data do not fit, or the folder has another run; and where rows
+                that it learned are gone or have changed (:class:`fedvine.living.news.Changed`), and
+                ``changed`` does not say what to do.
         """
+        if changed not in (None, "relearn", "append"):
+            raise FedvineError(f'--changed is "{changed}", but must be relearn or append.')
         if "torch" in sys.modules:      # where the method uses it, its file has imported it
             sys.modules["torch"].set_num_threads(self.threads)
         if self.engine == "ray" and "engine" not in options:
             options |= {"engine": "ray", "workers": self.workers, "address": self.address}
-        found = self.grown(out, now) if out is not None else None
+        try:
+            found = self.grown(out, now) if out is not None else None
+        except Changed as other:
+            if out is None or changed is None:
+                raise
+            from fedvine.experiments.erase import correct
+            correct(out, other, changed == "relearn")
+            found = self.grown(out, now)
         if found is not None:
             living, source = found
             method = self.resolved().method

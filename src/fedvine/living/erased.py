@@ -18,6 +18,7 @@ from fedvine.data.graph import Graph, Owner
 from fedvine.data.node_data import NodeData
 from fedvine.data.split import LazyParts, Split, owning_node, parts
 from fedvine.data.stream import EventStream
+from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
 from fedvine.tasks.task_plan import TaskPlan
 
@@ -32,12 +33,14 @@ class Gone:
       nodes are of one kind
     - ``client``: clients, bool, by position in the stream's column or the graph's owners
     - ``rows``: edges of a stream, or nodes of a graph, bool
+    - ``touched``: these, and rows that got other values
     """
 
     src: np.ndarray
     dst: np.ndarray
     client: np.ndarray
     rows: np.ndarray
+    touched: np.ndarray
 
 
 def marked(kept: StoredRows, names: Mapping[str, Iterable[str]]) -> Gone:
@@ -70,10 +73,34 @@ def marked(kept: StoredRows, names: Mapping[str, Iterable[str]]) -> Gone:
         client[clients.index(name)] = True
     if graph:
         rows = src.copy() if data.owner is None else src | client[data.owner.of]
-        return Gone(rows, rows, client, rows)
+        return Gone(rows, rows, client, rows, rows)
     rows = src[data.src] | dst[data.dst]
-    return Gone(src, dst, client, rows | client[data.codes[kept.split.by]] if client.any()
-                else rows)
+    if client.any():
+        rows |= client[data.codes[kept.split.by]]
+    return Gone(src, dst, client, rows, rows)
+
+
+def corrected(kept: StoredRows, found: Changed, relearn: bool) -> tuple[StoredRows, Gone]:
+    """Return the rows of a run as its table has them now, and which of them go.
+
+    ``relearn``: rows with other values stay in their places with these; else they go, too, and come
+    as late ones when the table is read.
+    """
+    stream = kept.split.stream[:]
+    touched = np.zeros(len(stream), bool)
+    touched[found.rows] = True
+    rows = touched.copy()
+    if relearn:
+        stay = found.rows[found.there]
+        rows[stay] = False
+        for name, values in found.values.items():
+            column = np.array(getattr(stream, name))
+            column[stay] = values
+            setattr(stream, name, column)
+    src, dst, client = (np.zeros(n, bool) for n in (stream.num_src, stream.num_dst,
+                                                    len(_clients(kept, False))))
+    return (replace(kept, split=replace(kept.split, stream=stream)),
+            Gone(src, dst, client, rows, touched))
 
 
 def _clients(kept: StoredRows, graph: bool) -> list[str]:
@@ -86,13 +113,13 @@ def _clients(kept: StoredRows, graph: bool) -> list[str]:
 
 def first_stage(kept: StoredRows, gone: Gone) -> int:
     """Return the first stage that has learned a row which is to go; the plan's length for none."""
-    if not gone.rows.any():
+    if not gone.touched.any():
         return len(kept.plan)
     if isinstance(kept.split.stream, Graph):
         came, blocks = kept.split.stream.came, kept.plan.blocks
-        block = 0 if came is None else int(came.node[gone.rows].min())
+        block = 0 if came is None else int(came.node[gone.touched].min())
         return blocks[block - 1] if blocks and block else 0
-    order = np.asarray(kept.split.stream.order)[int(np.argmax(gone.rows))]
+    order = np.asarray(kept.split.stream.order)[int(np.argmax(gone.touched))]
     return max(int(np.searchsorted(kept.plan.bounds, float(order), side="right")) - 1, 0)
 
 
@@ -117,12 +144,12 @@ def _stream(kept: StoredRows, gone: Gone) -> tuple[Split, Any]:
     ends = [_left(getattr(stream, side), getattr(rows, side), drop) for side, drop in (
         ("src", gone.src), ("dst", gone.dst))]
     if not stream.bipartite:
-        both = [np.concatenate([one.src, one.dst]) for one in (stream, rows)]
-        ends = [_left(*both, gone.src)] * 2
+        before, now = (np.concatenate([one.src, one.dst]) for one in (stream, rows))
+        ends = [_left(before, now, gone.src)] * 2
     if stream.dst_table is not None and stream.bipartite:   # items that are listed stay
         ends[1] = np.flatnonzero(_held(ends[1], len(gone.dst)) | (
             np.asarray(stream.dst_table.known) & ~gone.dst))
-    rows = _narrowed(rows, *ends)
+    rows = _narrowed(rows, ends[0], ends[1])
     if by in stream.codes and kept.split.owner is None:
         left = _left(stream.codes[by], rows.codes[by], gone.client)
         rows.codes[by] = _places(left, len(gone.client)).astype(np.int32)[rows.codes[by]]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix, issparse, vstack
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, Unanswered
 from fedvine.core.lookup import find
 from fedvine.data.dates import moment
 from fedvine.data.graph import Came, Graph, Owner
@@ -49,15 +49,29 @@ class News:
     rest: np.ndarray
 
 
+class Changed(Unanswered):
+    """Learned rows are gone from a table, or have other values there.
+
+    - ``rows``: their ranks, int64 [n]
+    - ``there``: which of them are there with other values, bool [n]
+    - ``values``: by column the new values of those, in their order
+    """
+
+    def __init__(self, text: str, rows: np.ndarray, there: np.ndarray,
+                 values: dict[str, np.ndarray]) -> None:
+        super().__init__(text)
+        self.rows, self.there, self.values = rows, there, values
+
+
 def news(kept: EventStream, table: EventStream, learned: float, column: str | None = None,
          where: str | os.PathLike[str] = "this run") -> News:
     """Return the rows of ``table`` that ``kept`` does not have.
 
     ``kept`` are the rows of the run, all before the time ``learned``; ``table`` is the table as it
     is now, sorted by time. ``column`` is that of clients, where it is part of a row's key beside
-    src, dst and t, ``where`` the folder of the run, for messages. Raises :class:`FedvineError` that
-    names the first row of ``kept`` that is not in the table any more, or there with other values;
-    deletions are events of their own.
+    src, dst and t, ``where`` the folder of the run, for messages. Raises :class:`Changed` with the
+    rows of ``kept`` that are not in the table any more, or there with other values; deletions are
+    events of their own.
     """
     check_columns(kept, table)
     end = table._rank(learned)
@@ -71,12 +85,6 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
     key, count = _kinds_of(*numbers)
     gone = np.bincount(key[:len(few)], minlength=count) > np.bincount(key[len(few):],
                                                                       minlength=count)
-    if gone.any():
-        row = int(ours[np.flatnonzero(gone[key[:len(few)]])[0]])
-        raise FedvineError(f"{table.name} has lost {_row(kept, row, column)}, which was learned in "
-                           f"{where}; put it back, or write its deletion as a row of its own, with "
-                           "true in the column that --set data.options.deleted=COLUMN names; to "
-                           "forget it begin a new run with another --out.")
     values = [_values(few), _values(before)]
     row, count = _kinds_of(*(np.concatenate([k, v], 1) for k, v in zip(numbers, values,
                                                                       strict=True)))
@@ -84,11 +92,28 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
     have = np.bincount(mine, minlength=count)
     short = have > np.bincount(theirs, minlength=count)
     if short.any():
-        row = int(ours[np.flatnonzero(short[mine])[0]])
-        raise FedvineError(f"{table.name} has other values for {_row(kept, row, column)}, which "
-                           f"was learned in {where}; put the old ones back, and append the change "
-                           "as an event of its own, or begin a new run with another --out.")
+        first = np.flatnonzero(gone[key[:len(few)]]) if gone.any() else np.flatnonzero(short[mine])
+        said = _row(kept, int(ours[first[0]]), column)
+        what = (f"has lost {said}, which was learned in {where}" if gone.any() else
+                f"has other values for {said}, which was learned in {where}")
+        lost = _beyond(mine, np.bincount(theirs, minlength=count))
+        instead = _instead(key[lost], key[len(few):], _beyond(theirs, have))
+        raise Changed(
+            f"{table.name} {what} ({len(lost):,} such row{'s' * (len(lost) != 1)}); "
+            "--changed relearn learns again from there on, --changed append takes the old row out "
+            "and learns the new one as a late one; or put the old one back.", ours[lost],
+            instead >= 0, {name: np.asarray(getattr(before, name))[instead[instead >= 0]]
+                           for name in _VALUES if getattr(before, name) is not None})
     return News(table, other[_beyond(theirs, have)], rest)
+
+
+def _instead(lost: np.ndarray, keys: np.ndarray, came: np.ndarray) -> np.ndarray:
+    """Return for each key of ``lost`` a row of ``came`` with that key in ``keys``, -1 for none."""
+    by_key: dict[int, list[int]] = {}
+    for row in came.tolist()[::-1]:
+        by_key.setdefault(int(keys[row]), []).append(row)
+    return np.array([by_key[key].pop() if by_key.get(key) else -1 for key in lost.tolist()],
+                    np.int64)
 
 
 def check_columns(kept: EventStream, table: EventStream) -> None:

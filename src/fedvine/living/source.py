@@ -28,7 +28,7 @@ from fedvine.data.io.look import FILE, Look
 from fedvine.data.io.store import Empty
 from fedvine.data.plan import seconds
 from fedvine.data.stream import EventStream, as_time
-from fedvine.living.news import News, check_columns, like, news
+from fedvine.living.news import Changed, News, check_columns, like, news
 from fedvine.living.rows import StoredRows
 
 if TYPE_CHECKING:
@@ -63,8 +63,12 @@ def _of_query(data: Data, kept: StoredRows) -> tuple[News, Facts]:
     # Of the learned rows those of this time are compared; late ones may stand further on.
     first = int(np.searchsorted(stream.order, as_time(stream.t, since)))
     held = first + np.flatnonzero(np.asarray(stream.t[first:]) >= as_time(stream.t, since))
-    return (news(stream.take(held), table, learned, kept.column, kept.folder.parent),
-            lambda _: {"read": None, "files": None})
+    try:
+        found = news(stream.take(held), table, learned, kept.column, kept.folder.parent)
+    except Changed as changed:
+        changed.rows = held[changed.rows]
+        raise
+    return found, lambda _: {"read": None, "files": None}
 
 
 def _of_files(data: Data, kept: StoredRows, now: bool) -> tuple[News, Facts] | None:
