@@ -10,9 +10,11 @@ import tomlkit
 from wrong import fedvine, refused
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.message import unpack
 from fedvine.experiments.erase import check_receipt, erase, prepared
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run as prepare
+from fedvine.experiments.run_folder import RunFolder
 
 HEAD = "user,item,at,town,price\n"
 ROWS = [(f"u{i * i % 13}", f"i{i * 7 % 11}", i, ("ada", "bo")[i % 2], i % 4) for i in range(120)]
@@ -61,7 +63,7 @@ def without(method, plan, **names):
 def test_the_scores_are_those_of_a_run_that_never_had_the_rows(method, names):
     write(ROWS)
     plan = made(method).run("run").finish().plan
-    erase("run", names)
+    erase("run", names, exact=True)
     again = made(method).run("run").finish()
     assert scores(again) == scores(without(method, plan, **names))
 
@@ -93,8 +95,8 @@ def test_what_came_before_the_person_is_not_carried_out_again():
     for save in Path("stopped/saves").iterdir():
         if not (Path("run/saves") / save.name).exists():
             shutil.copytree(save, Path("run/saves") / save.name)
-    assert 1 < prepared("run", {"user": ["late"]}).stage <= 9
-    assert json.loads(erase("run", {"user": ["late"]}).read_text())["again_from"] > 1
+    assert 1 < prepared("run", {"user": ["late"]}, exact=True).stage <= 9
+    assert json.loads(erase("run", {"user": ["late"]}, exact=True).read_text())["again_from"] > 1
     write(ROWS)
     plan = made(open_end=True).run("run").finish().plan
     assert scores(made(open_end=True).run("run").finish()) == scores(without("popularity", plan))
@@ -117,7 +119,7 @@ def test_a_killed_erasure_is_finished_by_the_same_command(place, monkeypatch):
     for module, name in ((shutil, "rmtree"), (__import__("os"), "replace")):
         monkeypatch.setattr(module, name, killed(getattr(module, name)))
     try:
-        erase("run", {"user": ["u4"]})
+        erase("run", {"user": ["u4"]}, exact=True)
     except KeyboardInterrupt:
         if Path("run/.erased").exists():
             if Path("run/.erased/data").exists():
@@ -126,7 +128,7 @@ def test_a_killed_erasure_is_finished_by_the_same_command(place, monkeypatch):
             erase("run")
         else:
             assert made().run("run").summary        # as before
-            erase("run", {"user": ["u4"]})
+            erase("run", {"user": ["u4"]}, exact=True)
     assert scores(made().run("run").finish()) == scores(without("popularity", plan, user=["u4"]))
 
 
@@ -160,7 +162,7 @@ def test_names_that_are_not_known_change_nothing():
 def test_the_next_night_goes_on_without_the_person():
     write(ROWS[:70])
     made(open_end=True).run("run").finish()
-    erase("run", {"user": ["u4"]})
+    erase("run", {"user": ["u4"]}, exact=True)
     write([row for row in ROWS if row[0] != "u4"])
     found = made(open_end=True).run("run").finish()
     assert scores(found) == scores(without("popularity", found.plan, user=["u4"]))
@@ -214,3 +216,46 @@ def test_a_row_that_has_changed_is_learned_again_or_comes_late(method):
     assert len(late.ready.stream) == len(again.ready.stream)
     came = late.ready.stream
     assert came.arrived is not None and sum(came.arrived != came.t) == 1    # the row at 33
+
+
+def memory(folder):
+    """Return the memory of both sides at the end of a run, but for what was learned."""
+    folder = RunFolder(folder, None)
+    save = folder.restore()
+    learned = {"newton", "level", "gains", "chosen", "levels", "alone", "own", "measured", "ranked"}
+    sides = {"server": unpack(save.server)["server"],
+             **{name: unpack(packed)["memory"] for name, packed in save.clients.items()}}
+    return {name: {key: value for key, value in held.items() if key not in learned}
+            for name, held in sides.items()}, {
+        name: {key: value for key, value in held.items() if key in learned}
+        for name, held in sides.items()}
+
+
+def equal(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return np.array_equal(one, other, equal_nan=getattr(one, "dtype", np.dtype("O")).kind == "f")
+
+
+@pytest.mark.parametrize("method", ["popularity", "edgebank", "fedlink_plus"])
+@pytest.mark.parametrize("names", [{"user": ["u4", "u9"]}, {"item": ["i3"]}], ids=["users", "item"])
+def test_at_once_counts_are_those_of_a_run_that_never_had_the_rows(method, names):
+    write(ROWS)
+    first = made(method).run("run").finish()
+    assert prepared("run", names).at_once
+    _, learned = memory("run")
+    receipt = check_receipt(erase("run", names))
+    assert receipt["kind"] == "at once" and receipt["sampled_at_most"] == receipt["rows"]
+    shutil.copytree("run", "again")
+    counted, still = memory("run")
+    assert equal(still, learned) and scores(made(method).run("run").finish()) == scores(first)
+    erase("again", {"user": ["u1"]}, exact=True)
+    shutil.rmtree("run")
+    gone = {name for found in names.values() for name in found}
+    write([row for row in ROWS if not gone & set(row)])
+    experiment = made(method)
+    split = experiment.data.open().before(first.plan.bounds[-1]).split("town")
+    prepare(experiment.method, split, first.plan, protocol=experiment.protocol, out="run").finish()
+    assert equal(counted, memory("run")[0])

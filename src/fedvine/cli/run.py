@@ -153,6 +153,9 @@ def erase(
     client: Annotated[list[str] | None, typer.Option(help="A client, with all its rows.")] = None,
     users: Annotated[Path | None, typer.Option(help="A file with the name of a user a line.")
                      ] = None,
+    exact: Annotated[bool, typer.Option(
+        "--exact", help="Also unlearn: carry the run out again, where counting again would do."
+    )] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     check: Annotated[Path | None, typer.Option(
         metavar="RECEIPT", help="Only say whether a receipt is as it was signed.")] = None,
@@ -172,15 +175,17 @@ def erase(
              "node": node or [], "client": client or []}
     asked = any(names.values())
     if asked:
-        found = erasing.prepared(folder, names)
-        text = (f"{found.rows:,} rows at {found.clients:,} clients are erased, and the run is "
-                f"carried out again from stage {found.stage + 1} of {found.stages}"
-                + ("" if not found.seconds else f", in about {found.seconds:.0f} s") + ".")
+        found = erasing.prepared(folder, names, exact)
+        text = f"{found.rows:,} rows at {found.clients:,} clients are erased, and " + (
+            "what is left is counted again; weights stay as they were learned (--exact learns them "
+            "again)" if found.at_once else
+            f"the run is carried out again from stage {found.stage + 1} of {found.stages}"
+            + ("" if not found.seconds else f", in about {found.seconds:.0f} s")) + "."
         if not yes and not (sys.stdin.isatty() and typer.confirm(f"{text} Go on?")):
             raise FedvineError(f"{text} Nothing is erased yet; give the command again with --yes.")
         print(text)
     from fedvine.experiments import progress
-    receipt = erasing.erase(folder, names if asked else None, lambda made: progress.follow(
+    receipt = erasing.erase(folder, names if asked else None, exact, lambda made: progress.follow(
         made, options.console(sys.stderr)))
     print(f"Receipt: {receipt}")
     for file in erasing.still_named(folder, names) if asked else ():

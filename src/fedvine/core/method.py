@@ -4,7 +4,7 @@ Inside a round a method is a plain script that reads like the paper's algorithm 
 the library owns the loops, the scoring and the saving. There are three nouns: ``self`` has the
 paper's constants, ``server`` is the server's memory, ``client`` the memory of one client.
 
->>> from typing import ClassVar
+>>> from typing import ClassVar, NamedTuple
 >>> import numpy as np
 >>> from fedvine.core.expect import Number
 >>> class Popular(Method):
@@ -94,6 +94,17 @@ def on_client(function: Any = None, *, combined: Literal["", "mean", "sum"] = ""
         return function
 
     return marked if function is None else marked(function)
+
+
+class Counting(NamedTuple):
+    """A method that counts as another one does, and does not learn.
+
+    ``server`` and ``client`` name what was learned in their memories: it stays as it was.
+    """
+
+    method: Method
+    server: tuple[str, ...] = ()
+    client: tuple[str, ...] = ()
 
 
 class Method(BaseModel):
@@ -229,6 +240,14 @@ class Method(BaseModel):
     def noisy(self) -> bool:
         """Return whether clients add noise to what they send: nothing is then learned twice."""
         return bool(self.privacy(1))
+
+    def counting(self, stages: int) -> Counting | None:
+        """Return how the memory is made again after so many stages, without learning again.
+
+        None, the default: no part of the memory is a sum over rows alone. See
+        :mod:`fedvine.experiments.erase`.
+        """
+        return None
 
     def constants(self) -> dict[str, Any]:
         """Return name and constants, as plain values for a run folder."""

@@ -1,9 +1,14 @@
 """Erase persons from a run: their rows, their names, and what was learned from them.
 
-The rows go from ``data/``, saves that have seen one of them go, and the run is carried out again
-from the save before the first of them, else from its start. Its memory and its scores are then
-those of a run that never had the rows. What the run wrote about persons in its folder goes, too,
-and so do copies of its table in the cache.
+The rows go from ``data/``, and what the run wrote about persons in its folder, and copies of its
+table in the cache. What was learned goes in one of two ways:
+
+- exactly: saves that have seen one of the rows go, and the run is carried out again from the save
+  before the first of them, else from its start. Memory and scores are then those of a run that
+  never had the rows
+- at once, of a method whose memory is sums (:meth:`fedvine.core.method.Method.counting`): all rows
+  that are left are counted again, without scores. Counts, lists and sums are then those of a run
+  that never had the rows; weights and choices stay as they were learned, and scores as they were
 
 A killed erasure is finished by the same command: ``.erased/`` in the folder holds what is to be
 put in place, and is written whole or not at all.
@@ -32,13 +37,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 import fedvine
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder, cache_folder
+from fedvine.core.message import pack, unpack
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
 from fedvine.data.split import owning_node
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import FINAL
-from fedvine.experiments.reopened import of_kept
+from fedvine.experiments.reopened import method_of, of_kept
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import FORMAT, PENDING
 from fedvine.living import erased
@@ -46,6 +52,7 @@ from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
 
 RECEIPTS = "receipts"
+EXACT, AT_ONCE, CORRECTION = "exact", "at once", "correction"
 # Of a run folder: what an erasure deletes, as it may name persons or rests on their rows.
 _RESTS = ("summary.json", "follow.json", FINAL, ".auto", "noise", "clients.json")
 _OWN = {"experiment.toml", "data", "saves", RECEIPTS}
@@ -57,11 +64,13 @@ LATER = ("The tables that are read next have to lack the rows; rows that come ba
 class Asked(NamedTuple):
     """An erasure that was prepared, and not begun: its rows, where it begins, what it may cost.
 
+    - ``at_once``: whether it is done without learning again
     - ``rows``, ``clients``: number of rows, and of clients that have one
     - ``stage``: the first stage that is carried out again, from 0; ``stages`` of the plan
     - ``seconds``: about how long that takes; None where it is not known
     """
 
+    at_once: bool
     rows: int
     clients: int
     stage: int
@@ -69,11 +78,12 @@ class Asked(NamedTuple):
     seconds: float | None
 
 
-def prepared(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]]) -> Asked:
+def prepared(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]],
+             exact: bool = False) -> Asked:
     """Return what the erasure of ``names`` (see :func:`fedvine.living.erased.marked`) would do.
 
-    Nothing is changed. Raises :class:`FedvineError` for names that the run does not know, and for a
-    folder that keeps no rows.
+    ``exact``: also where it could be done at once. Nothing is changed. Raises
+    :class:`FedvineError` for names that the run does not know, and for a folder that keeps no rows.
     """
     kept = _opened(folder)
     gone = erased.marked(kept, names)
@@ -82,17 +92,19 @@ def prepared(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]])
     stage, stages = 0 if save is None else int(save[:6]) + 1, len(kept.plan)
     said = run_folder.read_summary(folder) or {}
     whole = said.get("seconds_total")
-    return Asked(int(gone.rows.sum()), _holding(kept, gone), stage, stages,
+    return Asked(not exact and _end(Path(folder), kept, split, gone) is not None,
+                 int(gone.rows.sum()), _holding(kept, gone), stage, stages,
                  whole and whole * (stages - stage) / max(stages, 1))
 
 
 def erase(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]] | None = None,
-          carry: Callable[[Run], object] = Run.finish) -> Path:
-    """Erase persons, carry the run out again, and return the receipt's file.
+          exact: bool = False, carry: Callable[[Run], object] = Run.finish) -> Path:
+    """Erase persons, at once or by carrying the run out again, and return the receipt's file.
 
     Args:
         folder: of the run.
         names: by "user", "item", "node" or "client"; None: finish an erasure that was stopped.
+        exact: carry the run out again, also where it could be done at once.
         carry: carries out the run.
 
     Returns:
@@ -112,14 +124,18 @@ def erase(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]] | N
                 raise FedvineError(f"No erasure in {folder} was stopped; say with --user, --item, "
                                    "--node or --client what to erase.")
         else:
-            _begin(place, names)
+            _begin(place, names, exact)
         _put_in_place(place)
     draft = json.loads((place / PENDING / "receipt.json").read_text("utf-8"))
     began = time.monotonic()
     found = run_folder.read_experiment(place)
-    source = {key: found["data"][key] for key in ("digest", "names", "edges", "experiment")
-              if key in found["data"]}
-    carry(of_kept(place, found, out=place, source=source, keep=False, final=draft.pop("final")))
+    final = draft.pop("final")
+    if draft["kind"] == AT_ONCE:
+        _count_again(place, found, draft["save"])
+    else:
+        source = {key: found["data"][key] for key in ("digest", "names", "edges", "experiment")
+                  if key in found["data"]}
+        carry(of_kept(place, found, out=place, source=source, keep=False, final=final))
     draft |= {"done": _now(), "seconds": round(time.monotonic() - began, 1)}
     draft["memory"]["after"] = _memory(place)
     receipt = place / RECEIPTS / f"{draft['asked'][:10]}-{draft['receipt'][:8]}.json"
@@ -158,17 +174,39 @@ def correct(folder: str | os.PathLike[str], found: Changed, relearn: bool) -> No
     place = Path(folder)
     with run_folder.alone(place):
         kept = StoredRows.open(place / "data")
-        _write(place, *erased.corrected(kept, found, relearn), {"kind": "correction"})
+        _write(place, *erased.corrected(kept, found, relearn), {"kind": CORRECTION})
         _put_in_place(place)
         shutil.rmtree(place / PENDING)
 
 
-def _begin(place: Path, names: Mapping[str, Iterable[str]]) -> None:
+def _count_again(place: Path, found: dict[str, Any], name: str) -> None:
+    """Make the memory of a save again from the rows that are left; what was learned stays."""
+    folder = run_folder.RunFolder(place, None)
+    with folder.alone():
+        old = folder.restore(common={name})
+        assert old is not None
+        how = method_of(place, found).counting(old.t + 1)
+        assert how is not None
+        made = of_kept(place, found, method=how.method).unscored()
+        next(stage for stage in made if stage.t == old.t)
+        state, memory = unpack(old.server), made.server
+        assert memory is not None
+        server = {**memory.dump(), **{key: state["server"][key] for key in how.server}}
+        clients = {}
+        for client, packed in made.clients.save(name).items():
+            now, was = unpack(packed), unpack(old.clients[client])
+            now["memory"] |= {key: was["memory"][key] for key in how.client}
+            clients[client] = pack({**now, "place": was["place"]})
+        state |= {"server": server, "clients": made.clients.dump()}
+        folder.save(old._replace(server=pack(state), clients=clients))
+
+
+def _begin(place: Path, names: Mapping[str, Iterable[str]], exact: bool) -> None:
     """Write what is left without persons, with the receipt's beginning."""
     kept = _opened(place)
     gone = erased.marked(kept, names)
     _forget_copies(names)
-    _write(place, kept, gone, {"kind": "exact", "erased": {
+    _write(place, kept, gone, {"kind": EXACT if exact else AT_ONCE, "erased": {
         side: len(list(names[side])) for side in erased.SIDES if names.get(side)}})
 
 
@@ -176,7 +214,12 @@ def _write(place: Path, kept: StoredRows, gone: erased.Gone, said: dict[str, Any
     """Write all that is to be put in place, whole or not at all."""
     split, plan = erased.without(kept, gone)
     found = run_folder.read_experiment(place)
-    save = _save_before(place, kept, split, gone)
+    save = _end(place, kept, split, gone) if said["kind"] == AT_ONCE else None
+    if save is not None:    # the edges of a stage that it may have learned weights from
+        said |= {"sampled_at_most": int(gone.rows.sum())}
+    else:
+        said |= {"kind": said["kind"].replace(AT_ONCE, EXACT)}
+        save = _save_before(place, kept, split, gone)
     clients = found.get("split", {}).get("clients")
     facts = {key: value for key, value in kept.facts.items() if key not in _PLAN}
     facts |= {"read": None, "erased": kept.facts.get("erased", 0) + 1}
@@ -185,8 +228,8 @@ def _write(place: Path, kept: StoredRows, gone: erased.Gone, said: dict[str, Any
         "fedvine": fedvine.__version__, "method": found["method"]["name"], **said,
         "rows": int(gone.touched.sum()), "clients": _holding(kept, gone),
         "rows_left": len(split.stream), "memory": {"before": _memory(place)},
-        "again_from": 1 if save is None else int(save[:6]) + 2, "stages": len(plan),
-        "note": LATER, "save": save, "final": (place / FINAL).exists()}
+        "again_from": 1 if save is None or said["kind"] == AT_ONCE else int(save[:6]) + 2,
+        "stages": len(plan), "note": LATER, "save": save, "final": (place / FINAL).exists()}
     with atomic_folder(place / PENDING) as target:
         StoredRows.create(target / "data", split, plan, **facts)
         if clients is not None and not set(clients) <= set(split.parts) and kept.split.by:
@@ -212,11 +255,14 @@ def _put_in_place(place: Path) -> None:
     draft = json.loads((pending / "receipt.json").read_text("utf-8"))
     if not (pending / "data").exists():     # all that follows was done
         return
-    for file in (_read(place / "follow.json").get("file"), *(place / name for name in _RESTS)):
+    at_once = draft["kind"] == AT_ONCE
+    rests = [name for name in _RESTS if not (at_once and name in ("summary.json", "clients.json"))]
+    for file in (_read(place / "follow.json").get("file"), *(place / name for name in rests)):
         if file is not None:
             shutil.rmtree(file) if Path(file).is_dir() else Path(file).unlink(missing_ok=True)
     for save in place.glob("saves/*"):
-        if draft["save"] is None or save.name > draft["save"]:
+        if draft["save"] is None or (save.name != draft["save"] if at_once else
+                                     save.name > draft["save"]):
             shutil.rmtree(save)
     if draft["save"] is None:
         for log in place.glob("me*.jsonl"):
@@ -249,6 +295,18 @@ def _save_before(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -
             if not ids.starts(getattr(split.parts[name], f"{side}_ids")):
                 return None
     return fits[-1]
+
+
+def _end(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -> str | None:
+    """Return the newest save of the end of a stage; None where not all can be done at once."""
+    ends = [save.name for save in sorted(place.glob("saves/[0-9]*"))
+            if _read(save / "position.json").get("end")]
+    fits = not (gone.client.any() or (place / FINAL).exists()) and (
+        set(split.parts) == set(kept.split.parts))
+    found = run_folder.read_experiment(place)
+    if not ends or not fits or method_of(place, found).counting(int(ends[-1][:6]) + 1) is None:
+        return None
+    return ends[-1]
 
 
 def _lead(place: Path) -> int:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, HandedOver, near
+from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.data import handed
 from fedvine.data.identity import digest, names
@@ -111,24 +112,29 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
     return made
 
 
-def of_kept(folder: str | os.PathLike[str], found: dict[str, Any], **options: Any) -> Run:
+def method_of(folder: str | os.PathLike[str], found: Mapping[str, Any]) -> Method:
+    """Return the method of a run's experiment; raise :class:`FedvineError` if it is not here."""
+    values = dict(found["method"])
+    name, own_digest = str(values.pop("name")), values.pop("file_digest", None)
+    if own_digest is None and name not in registry.names("methods") and (
+            name not in registry.methods()):    # all are imported for this
+        raise FedvineError(f"There is no method called {name} here, of which the run in {folder} "
+                           "is; ask the run in Python, or make it with fedvine run FILE.py.")
+    kind: Any = (registry.method(name) if own_digest is None else
+                 registry.of_digest(name, str(own_digest)))
+    return build(kind, values, f"{folder}/experiment.toml", under="method.")
+
+
+def of_kept(folder: str | os.PathLike[str], found: dict[str, Any], method: Method | None = None,
+            **options: Any) -> Run:
     """Return a run on what ``data/`` in a folder keeps, prepared with options of :func:`run`.
 
-    ``found`` is the folder's experiment. Raises :class:`FedvineError` where the method is not known
-    here, or what is kept is another run's.
+    ``found`` is the folder's experiment, ``method`` one in place of its own. Raises
+    :class:`FedvineError` where the method is not known here, or what is kept is another run's.
     """
     place = f"{folder}/experiment.toml"
     try:
-        values = dict(found["method"])
-        name, own_digest = str(values.pop("name")), values.pop("file_digest", None)
-        if own_digest is None and name not in registry.names("methods") and (
-                name not in registry.methods()):    # all are imported for this
-            raise FedvineError(f"There is no method called {name} here, of which the run in "
-                               f"{folder} is; ask the run in Python, or make it with fedvine run "
-                               "FILE.py.")
-        kind: Any = (registry.method(name) if own_digest is None else
-                     registry.of_digest(name, str(own_digest)))
-        method = build(kind, values, place, under="method.")
+        method = method_of(folder, found) if method is None else method
         rows = StoredRows.open(Path(folder) / "data")
         split, plan = rows.split, rows.plan
         known, facts = {"digest": digest(split.stream), "names": names(split.stream)}, found["data"]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from fedvine.core.lookup import find
-from fedvine.core.method import At, Client, Field, Method, on_client
+from fedvine.core.method import At, Client, Counting, Field, Method, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import edges
@@ -35,6 +35,9 @@ class EdgeBank(Method):
     @classmethod
     def tiny(cls):
         return cls(window=2)
+
+    def counting(self, stages: int) -> Counting | None:
+        return Counting(self)
 
     def setup(self, client: Client) -> None:
         client.pairs = np.empty((0, 2), np.int32)    # user and item, in order

@@ -39,14 +39,23 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import PrivateAttr, model_validator
 
 from fedvine.aggregate.aggregate import NoisySum, Part
 from fedvine.aggregate.noise import from_fixed, shortened, spent
 from fedvine.core.clients import Clients
 from fedvine.core.errors import MethodError
 from fedvine.core.expect import Array, Flag
-from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.method import (
+    At,
+    Client,
+    Counting,
+    Field,
+    Method,
+    Server,
+    World,
+    on_client,
+)
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import kept
@@ -118,9 +127,20 @@ class FedLinkPlus(Method):
         """Return whether weights and features of edges are learned from: not with noise."""
         return not self.noisy()
 
+    _since: int = PrivateAttr(default=0)    # the first stage whose edges are sampled
+
     @classmethod
     def tiny(cls):
         return cls(rounds=3, sampled=20, negatives=3, stages=2, capacity=400)
+
+    def counting(self, stages: int) -> Counting | None:
+        if self.noisy():
+            return None
+        same = self.model_copy(update={"rounds": 0, "calibrate": False, "check": False,
+                                       "fallback": False})
+        same._since = max(stages - self.stages, 0)
+        return Counting(same, ("newton", "level", "gains", "chosen", "levels", "alone"),
+                        ("own", "measured", "ranked"))
 
     def start(self, world: World) -> Server:
         width = edge_columns.width(world)
@@ -256,7 +276,8 @@ class FedLinkPlus(Method):
         joins = self.short(client) or (bool(client.samples) and self.aggregate.waited(client))
         _, alone = client.own.better(variants[answered], client.samples)
         sample = samples.take_in(
-            client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
+            client, self.sampled if t >= self._since else 0, self.negatives, self.new,
+            self.near_by, step_of(self.fresh), t,
             ranked=samples.RANKED if self.checks else 0)
         out = self.aggregate.given(client) == "out"
         if out:         # nothing of the stage, and of what waited, is in later sums either

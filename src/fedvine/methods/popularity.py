@@ -19,7 +19,7 @@ import numpy as np
 
 from fedvine.core.expect import Array
 from fedvine.core.lookup import find
-from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.method import At, Client, Counting, Field, Method, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import edges
@@ -46,6 +46,9 @@ class Popularity(Method):
     @classmethod
     def tiny(cls):
         return cls()
+
+    def counting(self, stages: int) -> Counting | None:
+        return Counting(self)
 
     def start(self, world: World) -> Server:
         return Server(counts={})         # the last counts of each client, by key

@@ -44,7 +44,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix, diags
 
 from fedvine.core.expect import Array, Maybe
-from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.method import At, Client, Counting, Field, Method, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.core.state import unsent
 from fedvine.data.graph import Graph
@@ -74,6 +74,9 @@ class HopRal(Method):
     @classmethod
     def tiny(cls) -> Self:
         return cls(width=4, expansion=6)
+
+    def counting(self, stages: int) -> Counting | None:
+        return Counting(self)
 
     @property
     def columns(self) -> int:
