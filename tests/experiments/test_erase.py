@@ -259,3 +259,27 @@ def test_at_once_counts_are_those_of_a_run_that_never_had_the_rows(method, names
     split = experiment.data.open().before(first.plan.bounds[-1]).split("town")
     prepare(experiment.method, split, first.plan, protocol=experiment.protocol, out="run").finish()
     assert equal(counted, memory("run")[0])
+
+
+@pytest.mark.slow
+def test_flights_of_a_tail_number():
+    found = Experiment.model_validate({
+        "data": "flights", "protocol": {"positives": 50, "negatives": 5, "ranking": False},
+        "method": {"name": "fedlink_plus", "rounds": 1, "sampled": 20, "stages": 2}})
+    run = found.run("run").finish()
+    stream = run.ready.stream
+    user = int(np.bincount(stream.src).argsort()[-2])
+    name = stream.src_ids[user]
+    assert name.encode() in bytes_of("run")
+    shutil.copytree("run", "exact")
+    for folder in ("run", "exact"):
+        erase(folder, {"user": [name]}, exact=folder == "exact")
+        assert name.encode() not in bytes_of(folder)
+    left = stream.take(np.flatnonzero(stream.src != user))
+    used = np.setdiff1d(np.arange(stream.num_src), [user])
+    left.src, left.src_ids = np.searchsorted(used, left.src).astype(np.int32), (
+        left.src_ids.take(used))
+    other = prepare(run.method, left.split(run.ready.world.facts["split"]), run.plan, out="other",
+                    protocol=run.protocol).finish()
+    assert equal(memory("run")[0], memory("other")[0])
+    assert scores(found.run("exact").finish()) == scores(other)
