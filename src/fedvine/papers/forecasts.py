@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedvine.core.units import seconds, size
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods._fedlink_plus.features import PARTS
@@ -295,6 +297,76 @@ def _refreshed(found: Found) -> TableSet:
         "met it by the second.", *found.seeds, *found.gaps], found.records)
 
 
+#: Of labels, in the setting with all edges of a client.
+LABELS = {"cora": "Cora", "citeseer": "CiteSeer", "computers": "Computers", "squirrel": "Squirrel",
+          "digits": "digits"}
+LISTED = 200        # users of a client and stage whose lists say probabilities
+
+
+def reliable() -> Study:
+    """Set what probabilities of forecasts and of labels say beside how often it came true."""
+    links = {**README, "generated_shop": "the generated shop"}
+    return Study("Reliability", [
+        *(Panel(name, lambda _, data=data: experiments({"fedlink_plus": {
+            "data": data, "method": {"name": METHOD}, "protocol": {"chances": LISTED}}}),
+            id=data, first=FRESH, seeds=SEEDS) for data, name in links.items()),
+        *(Panel(name, lambda _, data=data: experiments({m: {
+            "data": data, "method": {"name": m}, "tasks": {"keep_inter_task_edges": True}}
+            for m in ("power_plus", "hop_ral")}), id=data, first=FRESH, seeds=SEEDS)
+          for data, name in LABELS.items())], _reliable)
+
+
+def _tenths(found: Found, panel: str, line: str) -> tuple[np.ndarray, list[Mapping[str, Any]]]:
+    """Return by tenth of probability n, the sum of what was said, and what came true, [10, 3]."""
+    tests = [c.summary["scores"]["test"] for c in found.finished(panel, line)]
+    held = [t.get("chances") or t.get("classes") or {} for t in tests]
+    return sum((np.array(h["bins"]) for h in held if "bins" in h), np.zeros((10, 3))), held
+
+
+def _reliable(found: Found) -> TableSet:
+    rows: dict[str, list[list[str]]] = {"links": [], "labels": []}
+    drawing, (axes,) = pictures.plots(["listed items met in the next stage", "labels"], width=4.2)
+    colours = [0, 0]
+    for panel in found.panels:
+        for line in panel.lines(found.folder):
+            bins, held = _tenths(found, panel.name, line)
+            if not bins.any():
+                continue
+            n, said, came = bins[bins[:, 0] > 0].T
+            gap = np.abs(said - came) / n
+            kind = "links" if any("loss" in h for h in held) else "labels"
+            place = int(kind == "labels")
+            name = panel.name if kind == "links" else f"{panel.name}, {line}"
+            mean, share = said / n, came / n
+            axes[place].plot(mean, share, "o-", markersize=4, label=name,
+                             color=pictures.COLOURS[colours[place] % len(pictures.COLOURS)])
+            colours[place] += 1
+            worst = int(np.argmax(gap * (n >= 100)))
+            more = ([f"{np.mean([h[key] for h in held if key in h]):.4f}"
+                     for key in ("loss", "loss_places")] if kind == "links" else [])
+            rows[kind].append([name, f"{n.sum():,.0f}", f"{(gap * n).sum() / n.sum():.3f}",
+                               f"{gap[worst]:.3f} at {mean[worst]:.2f}", *more])
+    for plot in axes:
+        plot.plot([0, 1], [0, 1], color=pictures.GREY, linewidth=1)
+        plot.set_xlabel("mean probability")
+        plot.set_ylabel("share that came true")
+        plot.legend(fontsize=7, frameon=False)
+    head = ["data", "n", "mean gap", "largest gap, of tenths with 100"]
+    tables = [Table("Lists of fedlink_plus: the pair is met in the next stage", [
+        *head, "log loss", "of the rate of each place"], rows["links"]),
+        Table("Labels of test nodes after the last task: the likeliest class is right", head,
+              rows["labels"])]
+    return TableSet([t for t in tables if t.rows], [
+        "A gap is |mean of what was said - share that came true| in a tenth of probability; the "
+        "mean one is weighted by the number of pairs or nodes (of labels it is the expected "
+        f"calibration error). Lists of 10 items of up to {LISTED} users a client and stage, whether"
+        " they come or not, in the test period; the probabilities of a stage were learned from the "
+        "stages before it, so they fall behind where users become busier or quieter.",
+        *found.seeds, *found.gaps], found.records,
+        pictures.Drawing(drawing, "What probabilities say, and what came true"))
+
+
 STUDIES: dict[str, Callable[[], Study]] = {
+    "reliability": reliable,
     "forecasts": beside_rivals, "forecasts-readme": readme, "forecasts-sharing": sharing,
     "forecasts-ablations": ablations, "refresh": refreshed}
