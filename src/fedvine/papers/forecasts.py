@@ -319,7 +319,7 @@ def reliable() -> Study:
 def _tenths(found: Found, panel: str, line: str) -> tuple[np.ndarray, list[Mapping[str, Any]]]:
     """Return by tenth of probability n, the sum of what was said, and what came true, [10, 3]."""
     tests = [c.summary["scores"]["test"] for c in found.finished(panel, line)]
-    held = [t.get("chances") or t.get("classes") or {} for t in tests]
+    held = [t.get("chances") or t for t in tests]
     return sum((np.array(h["bins"]) for h in held if "bins" in h), np.zeros((10, 3))), held
 
 

@@ -87,7 +87,11 @@ class Job:
     def _written(self, other: dict[str, Any]) -> Line:
         """Return the line of a finished run; ``other`` values replace those of the summary."""
         summary = finished(self.folder)
-        scores = {"test": {k: summary["scores"]["test"][k] for k in ("mean", "client")},
+        test = summary["scores"]["test"]
+        kept = {k: test[k] for k in ("mean", "client", "mean_edges", "chances") if k in test}
+        if bins := test.get("classes", {}).get("bins"):
+            kept["bins"] = bins
+        scores = {"test": kept,
                   "val": {"mean": summary["scores"].get("val", {}).get("mean", {})}}
         short = {k: v for k, v in summary.items() if k not in ("by", "classes")} | {
             "scores": scores} | other
