@@ -31,6 +31,11 @@ RIVALS = ("fedlink", "stfl", "fedlink_minibatch", "edgebank", "frequency", "popu
 #: Seeds that were never looked at while the method was built.
 FRESH, RUNS = 3, 5
 MORE = {"four_cities": "four cities", "as733": "AS-733"}
+#: Panels of other splits than the data set's; of few large and many small clients both means.
+SHOP: dict[str, dict[str, Any]] = {
+    "Online Retail": {"data": "retail", "split": {"by": "hash", "k": 1}},
+    "Online Retail, by country": {"data": "retail"},
+    "generated shop": {"data": "generated_shop"}}
 #: Buffers that hold at most 20 % of the largest client's history.
 BUFFERS: dict[str, dict[str, Any]] = {"wikipedia": {"capacity": 3200, "buffers": 2},
                                       "foursquare": {"capacity": 1600, "buffers": 2},
@@ -39,6 +44,7 @@ BUFFERS: dict[str, dict[str, Any]] = {"wikipedia": {"capacity": 3200, "buffers":
 #: README's table: data sets, methods and scores.
 README = {**DATA, "as733": "AS-733"}
 SHOWN = ("fedlink_plus", "fedlink", "stfl", "popularity", "recency", "frequency", "edgebank")
+SIX = SCORES | {"ndcg_new": "NDCG@10 new", "ndcg": "NDCG@10"}
 LISTS = {"auc_new": "AUC new", "mrr_new": "MRR new", "ndcg_new": "NDCG@10 new", "ndcg": "NDCG@10"}
 
 SHARING: dict[str, dict[str, Any]] = {
@@ -112,15 +118,17 @@ def _draw(found: Found) -> pictures.Drawing:
 
 def beside_rivals() -> Study:
     """Set ``fedlink_plus`` beside its rivals, on fresh seeds."""
-    def panel(data: str, name: str) -> Panel:
+    def panel(name: str, data: str, **more: Any) -> Panel:
         without = ["stfl"] if data == "four_cities" else []     # it has no buffers
         plain = (*TASK.shown.simple, *without)
         fields = {m: BUFFERS.get(data, {}) if m not in plain else {} for m in RIVALS}
         return Panel(name, lambda _: experiments({
-            m: {"data": data, "method": {"name": m, **more}}
-            for m, more in {METHOD: {}, **fields}.items()}), id=data, first=FRESH, seeds=RUNS)
+            m: {"data": data, "method": {"name": m, **own}, "protocol": {"ranking": True}, **more}
+            for m, own in {METHOD: {}, **fields}.items()}), id=f"{data}{'-1' * bool(more)}",
+            first=FRESH, seeds=RUNS)
     return Study("fedlink_plus beside its rivals", [
-        panel(data, name) for data, name in (DATA | MORE).items()], _beside_rivals)
+        *(panel(name, data) for data, name in (DATA | MORE).items()),
+        *(panel(name, **settings) for name, settings in SHOP.items())], _beside_rivals)
 
 
 def _beside_rivals(found: Found) -> TableSet:
@@ -132,14 +140,19 @@ def _beside_rivals(found: Found) -> TableSet:
              _text(found.entry(panels[0], m).cost("seconds_cpu"), seconds)]
             for m in (METHOD, *RIVALS)]) if panels else None
     grids = [Table(f"{p}, test period, mean over clients",
-                   ["method", *SCORES.values(), "moved", "CPU s", "peak memory"],
-                   [[m, *(e.text(key) for key in SCORES), _text(_moved(e), size),
+                   ["method", *SIX.values(), "moved", "CPU s", "peak memory"],
+                   [[m, *(e.text(key) for key in SIX), _text(_moved(e), size),
                      _text(e.cost("seconds_cpu"), seconds),
                      _text(e.cost("peak_memory_bytes"), size)]
                     for m in (METHOD, *RIVALS) if (e := found.entry(p, m)).records] + [
                         [f"{METHOD} less the best rival", *(_ahead(found, p, key)
-                                                            for key in SCORES), "", "", ""]])
+                                                            for key in SIX), "", "", ""]])
              for p in panels]
+    grids += [Table(f"{p}, test period, mean over all queries", ["method", *SIX.values()], [
+        [m, *(spread(c.summary["scores"]["test"].get("mean_edges", {})[key] for c in cells)
+              for key in SIX)]
+        for m in (METHOD, *RIVALS) if (cells := found.finished(p, m))])
+        for p in panels if p == "Online Retail, by country"]
     return TableSet([*([short] if short else []), *grids], [
         TASK.shown.questions(TASK),
         f"Seeds {FRESH} to {FRESH + RUNS - 1}, which were not used while the method was built. The "
