@@ -320,9 +320,10 @@ def reliable() -> Study:
     """Set what probabilities of forecasts and of labels say beside how often it came true."""
     links = {**README, "generated_shop": "the generated shop"}
     return Study("Reliability", [
-        *(Panel(name, lambda _, data=data: experiments({"fedlink_plus": {
-            "data": data, "method": {"name": METHOD}, "protocol": {"chances": LISTED}}}),
-            id=data, first=FRESH, seeds=SEEDS) for data, name in links.items()),
+        *(Panel(name, lambda _, data=data: experiments({m: {
+            "data": data, "method": {"name": m}, "protocol": {"chances": LISTED}}
+            for m in (METHOD, "frequency")}), id=data, first=FRESH, seeds=SEEDS)
+          for data, name in links.items()),
         *(Panel(name, lambda _, data=data: experiments({m: {
             "data": data, "method": {"name": m}, "tasks": {"keep_inter_task_edges": True}}
             for m in ("power_plus", "hop_ral")}), id=data, first=FRESH, seeds=SEEDS)
@@ -338,7 +339,7 @@ def _tenths(found: Found, panel: str, line: str) -> tuple[np.ndarray, list[Mappi
 
 def _reliable(found: Found) -> TableSet:
     rows: dict[str, list[list[str]]] = {"links": [], "labels": []}
-    drawing, (axes,) = pictures.plots(["listed items met in the next stage", "labels"], width=4.2)
+    drawing, (axes,) = pictures.plots(["lists of fedlink_plus", "labels of power_plus"], width=4.2)
     colours = [0, 0]
     for panel in found.panels:
         for line in panel.lines(found.folder):
@@ -349,11 +350,11 @@ def _reliable(found: Found) -> TableSet:
             gap = np.abs(said - came) / n
             kind = "links" if any("loss" in h for h in held) else "labels"
             place = int(kind == "labels")
-            name = panel.name if kind == "links" else f"{panel.name}, {line}"
-            mean, share = said / n, came / n
-            axes[place].plot(mean, share, "o-", markersize=4, label=name,
-                             color=pictures.COLOURS[colours[place] % len(pictures.COLOURS)])
-            colours[place] += 1
+            name, mean, share = f"{panel.name}, {line}", said / n, came / n
+            if line in (METHOD, "power_plus"):
+                axes[place].plot(mean, share, "o-", markersize=4, label=panel.name,
+                                 color=pictures.COLOURS[colours[place] % len(pictures.COLOURS)])
+                colours[place] += 1
             worst = int(np.argmax(gap * (n >= 100)))
             more = ([f"{np.mean([h[key] for h in held if key in h]):.4f}"
                      for key in ("loss", "loss_places")] if kind == "links" else [])
@@ -365,7 +366,7 @@ def _reliable(found: Found) -> TableSet:
         plot.set_ylabel("share that came true")
         plot.legend(fontsize=7, frameon=False)
     head = ["data", "n", "mean gap", "largest gap, of tenths with 100"]
-    tables = [Table("Lists of fedlink_plus: the pair is met in the next stage", [
+    tables = [Table("Lists: the pair is met in the next stage", [
         *head, "log loss", "of the rate of each place"], rows["links"]),
         Table("Labels of test nodes after the last task: the likeliest class is right", head,
               rows["labels"])]
