@@ -88,8 +88,14 @@ _OPTIONS = {
         "those that came late by up to this time.", metavar="yes|DURATION"),
     "data.undirected": _option("Edges have no direction, and nodes are of one kind.", kind=bool),
     "stages": _option(
-        "A duration such as 30d, or a number of edges; of a labelled graph, of classes a task "
-        "[default: the data set's; of own tables all]."),
+        "A duration such as 30d, 1w or 1mo, or a number of edges; of a labelled graph, of classes "
+        "a task [default: the data set's; of own tables all]."),
+    "origin": _option(
+        "The time of day at which stages of days, weeks or months begin, such as 00:00 [default: "
+        "that of the first event; with --timezone, and for months, 00:00].", metavar="HH:MM"),
+    "timezone": _option(
+        "Where that is the time, such as Europe/Berlin, and in which times are shown [default: "
+        "UTC].", metavar="ZONE"),
     "open_end": _option(
         "The table grows: rows after the last whole stage wait, and the same command later learns "
         "the stages that are whole by then.", "--open", bool),
@@ -115,7 +121,7 @@ _OPTIONS = {
 #: Those of one run, which commands that set runs side by side leave out.
 OF_A_RUN = ("data.append_only", "open_end", "seed", "threads", "engine", "workers", "address")
 #: Those that a site of a federation does not choose.
-NOT_OF_A_SITE = ("data.client", "data.append_only", "stages", "open_end", "split.by",
+NOT_OF_A_SITE = ("data.client", "data.append_only", "stages", "origin", "timezone", "open_end", "split.by",
                  "split.clients", "split.k", "seed", "engine", "workers", "address")
 
 

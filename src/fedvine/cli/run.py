@@ -29,6 +29,10 @@ def run(
     values: options.Values,
     now: Annotated[bool, typer.Option("--now", help="Learn the rows after the last whole stage, "
                                       "too, as a stage of their own.")] = False,
+    as_of: Annotated[str | None, typer.Option(
+        "--as-of", metavar="now|TIME", help="Stages of a duration are whole by the clock: when they "
+        "have ended at this time, with or without rows; later rows wait. With --follow now alone "
+        "[default: when there is a row at or past their end].")] = None,
     settings: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY=VALUE", help="Any key of the experiment, such as method.rounds=5; "
         "may be given several times.")] = None,
@@ -66,7 +70,9 @@ def run(
         raise FedvineError(f"{json} is a folder; name a .json file with --json.")
     if stay and (now or not keep):
         raise FedvineError("--follow learns whole stages and keeps their rows; leave out --now and "
-                           "--no-keep.")
+                           "--no-keep. With --as-of now stages are whole by the clock.")
+    if stay and as_of not in (None, "now"):
+        raise FedvineError("--follow goes on with the clock; write --as-of now, or leave it out.")
     if not stay and not (every is forecasts is top is None):
         raise FedvineError("--every, --forecasts and --top belong to --follow; fedvine predict RUN "
                            "--all --out FILE writes the forecasts of any run.")
@@ -113,9 +119,10 @@ def run(
         if stay:
             from fedvine.experiments.follow import follow
             follow(experiment, out, every=options.seconds_of(every or "60s"), forecasts=forecasts,
-                   top=top or 5, carry=carry, say=_say)
+                   top=top or 5, as_of=(lambda: "now") if as_of else None, carry=carry,
+                   say=lambda text: _say(text, experiment.zone or True))
             raise KeyboardInterrupt
-        made = experiment.run(out, now=now, keep=keep)
+        made = experiment.run(out, now=now, as_of=as_of, keep=keep)
         for sentence in (*(made.notes if made.summary is None else ()), *made.news):
             _note(sentence)
         noted.update(made.notes)
@@ -125,15 +132,16 @@ def run(
     if view.report:
         options.console().print(f"{view.method} reports\n{view.report}\n", highlight=False,
                                 soft_wrap=True)
-    print(f"Kept in {out}")
+    print(" ".join(filter(None, [view.learned, f"Kept in {out}"])))
 
 
 def _note(text: str) -> None:
     options.console(sys.stderr).print(f"Note: {text}", highlight=False, soft_wrap=True)
 
 
-def _say(text: str) -> None:
-    options.tell(f"{clock.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
+def _say(text: str, zone: Any) -> None:
+    from fedvine.data.dates import moment
+    options.tell(f"{moment(clock.time(), zone)}  {text}")
 
 
 @contextlib.contextmanager

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -31,6 +33,8 @@ from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
 from fedvine.data import handed
 from fedvine.data import plan as plans
+from fedvine.data.calendar import on_calendar, zone_in
+from fedvine.data.dates import time_of
 from fedvine.data.graph import Graph
 from fedvine.data.identity import digest, names
 from fedvine.data.io.checks import ask_about_stages
@@ -115,9 +119,15 @@ class Experiment(BaseModel):
     data: Data = Field(description="where the edges come from")
     split: SplitBy = Field(default_factory=SplitBy, description="who owns what")
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
-        default=None, description='a duration such as "30d", or a number of edges; if not said '
+        default=None, description='a duration such as "30d" or "1mo", or a number of edges; if not said '
         "the data set's, or about 10 stages of equal count; of a labelled graph the number of "
         "classes a task, of an own table all if not said")
+    origin: str | None = Field(default=None, description='the time of day, such as "00:00", at '
+                               "which stages of whole days, weeks (from Monday on) or months, or "
+                               "of hours that divide a day, begin; if not said that of the first "
+                               "event, or 00:00 with a timezone and for months")
+    timezone: str | None = Field(default=None, description="where that is the time, such as "
+                                 "Europe/Berlin, and in which times are shown; UTC if not said")
     open_end: bool = Field(default=False, description="the table grows: stages lie on an open "
                            "grid, and rows after the last whole one wait for the next run of the "
                            "command")
@@ -193,6 +203,13 @@ class Experiment(BaseModel):
         if self.engine != "ray" and (self.workers, self.address) != (None, None):
             raise FedvineError('workers and address belong to engine = "ray"; name it too '
                                "(--engine ray).")
+        return self
+
+    @model_validator(mode="after")
+    def _calendar(self) -> Experiment:
+        if self.protocol.data == "graph" and (self.origin, self.timezone) != (None, None):
+            raise FedvineError("A labelled graph has no times; leave out origin and timezone.")
+        on_calendar(self.stages, self.origin, self.timezone)
         return self
 
     @field_serializer("method")
@@ -296,6 +313,16 @@ class Experiment(BaseModel):
         """Return whether a model is by default fitted once more on all labelled nodes."""
         return self.protocol.refits and not self.data.dataset and not self.method.noisy()
 
+    @property
+    def zone(self) -> str:
+        """Return the name of the time zone of the calendar; empty where none is named."""
+        return zone_in(self.resolved().stages, self.timezone)
+
+    @property
+    def step(self) -> int | str | None:
+        """Return the duration or number of edges of a stage, with the calendar that it follows."""
+        return on_calendar(self.resolved().stages, self.origin, self.timezone)
+
     def plain(self) -> dict[str, Any]:
         """Return all keys, resolved, as values that TOML can hold; keys with None are left out."""
         values = self.resolved().model_dump(mode="json", exclude_none=True)
@@ -324,19 +351,38 @@ class Experiment(BaseModel):
         """
         return self._prepared(self.data.open())
 
-    def _prepared(self, stream: Any) -> tuple[Method, Split, Plan | TaskPlan]:
-        """Return what :meth:`open` does, for data that are read already."""
-        made = self.resolved()
-        check_data(self, stream)
+    def _prepared(self, stream: Any, as_of: str | float | None = None
+                  ) -> tuple[Method, Split, Plan | TaskPlan]:
+        """Return what :meth:`open` does, for data that are read already; ``as_of``: :meth:`run`."""
+        made, more = self.resolved(), {}
+        if as_of is not None:
+            more["as_of"] = end = self._time(as_of, stream)
+            check_data(self, stream.before(np.nextafter(end, np.inf)))
+        else:
+            check_data(self, stream)
+        if self.zone and isinstance(stream, EventStream) and stream.dates:
+            stream = stream.in_zone(self.zone)
         if self.open_end:
             check_lead(getattr(self.protocol, "lead", 1))
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
-        split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
-                              made.tasks, made.seed)
+        split, plan = prepare(stream, made.split.model_dump(exclude_none=True), self.step,
+                              made.tasks, made.seed, **more)
         return made.method, split, plan
 
+    def _time(self, as_of: str | float, stream: Any) -> float:
+        """Return the time ``as_of``; raise :class:`FedvineError` for one that no row can have."""
+        if not isinstance(stream, EventStream):
+            raise FedvineError("A labelled graph has no times; leave out as_of (--as-of).")
+        if isinstance(as_of, str):
+            if not stream.dates and not re.fullmatch(r"[-+.\deE]+", as_of):
+                raise FedvineError(f"{stream.name} has times that are plain numbers; write as_of "
+                                   "(--as-of) as such a number, and not as a date or now.")
+            as_of = time_of(as_of, self.zone or True)
+        return as_of
+
     def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
-            keep: bool = True, table: Any = None, **options: Any) -> Run:
+            as_of: str | float | None = None, keep: bool = True, table: Any = None,
+            **options: Any) -> Run:
         """Prepare the run; ``options`` are those of :func:`fedvine.run`.
 
         Sets the number of threads that torch uses in this process.
@@ -345,6 +391,9 @@ class Experiment(BaseModel):
             out: the run folder. Where it has a run of this experiment, rows that the data have got
                 since are taken in (:meth:`grown`).
             now: make a stage of the rows after the last whole one, too.
+            as_of: a time, "now" or a date as text, in the experiment's zone. Stages of a duration
+                are whole when their end is at or before it, with or without rows, and later rows
+                wait. None: when there is a row at or past their end.
             keep: the folder gets a copy of the data.
             table: the data, opened before; None: they are opened.
             **options: of :func:`fedvine.run`.
@@ -360,17 +409,23 @@ class Experiment(BaseModel):
             sys.modules["torch"].set_num_threads(self.threads)
         if self.engine == "ray" and "engine" not in options:
             options |= {"engine": "ray", "workers": self.workers, "address": self.address}
-        found = self.grown(out, now) if out is not None else None
+        if as_of is not None and now:
+            raise FedvineError("as_of (--as-of) says which stages are whole, and now (--now) makes "
+                               "one of all rows that are left; leave out one of them.")
+        found = self.grown(out, now, as_of=as_of) if out is not None else None
         if found is not None:
             living, source = found
             method = self.resolved().method
             split, plan = living.rows.split, living.rows.plan
         else:
             table = self.data.open() if table is None else table
-            method, split, plan = self._prepared(table)
+            if as_of is not None and not self.open_end:
+                raise FedvineError("as_of (--as-of) is for a table that grows; write open_end = "
+                                   "true (--open) too.")
+            method, split, plan = self._prepared(table, as_of)
             source = {"digest": digest(split.stream), "names": names(split.stream),
                       "experiment": self.plain()}
-        step = self.protocol.stage_size(split.stream, self.resolved().stages)
+        step = self.protocol.stage_size(split.stream, self.step)
         made = run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
                    source=source, device=self.device, quorum=self.quorum, keep=keep, step=step,
                    final=bool(self.resolved().final), **options)
@@ -379,18 +434,18 @@ class Experiment(BaseModel):
         if found is None and self.open_end and out is not None and keep:
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)
-            found = self.grown(out, table=table)    # counts the rows that wait
+            found = self.grown(out, table=table, as_of=as_of)   # counts the rows that wait
         made.notes = (*made.notes, *dealt(self, len(split.parts)))
         made.news = [] if found is None else found[0].sentences
         return made
 
-    def grown(self, out: str | os.PathLike[str], now: bool = False, table: Any = None
-              ) -> tuple[LivingRun, dict[str, Any]] | None:
+    def grown(self, out: str | os.PathLike[str], now: bool = False, table: Any = None,
+              as_of: str | float | None = None) -> tuple[LivingRun, dict[str, Any]] | None:
         """Return the data of the run in ``out`` with what is new in them, and facts about them.
 
         The facts are those that ``experiment.toml`` has. None where the folder does not have data
         that can grow, or another run: that is refused when it is opened, with the keys that differ.
-        ``now`` and ``table`` are as in :meth:`run`. Raises :class:`FedvineError` if the folder is
+        ``now``, ``table`` and ``as_of`` are as in :meth:`run`. Raises :class:`FedvineError` if the folder is
         in use while rows are to be added, or has learned rows that the data do not have any more;
         nothing is changed then.
         """
@@ -403,7 +458,8 @@ class Experiment(BaseModel):
         living = LivingRun(folder, lambda: run_folder.alone(out), getattr(self.protocol, "lead", 1))
         if self.protocol.data == "graph" and not living.rows.plan.living:
             return None
-        living.look(self.data, now, table)
+        at = None if as_of is None else self._time(as_of, living.rows.split.stream)
+        living.look(self.data, now, table, at)
         return living, {key: known[key] for key in ("digest", "names", "edges", "experiment")
                         if key in known}
 
@@ -429,13 +485,17 @@ def check_data(experiment: Experiment, stream: Any) -> None:
     the experiment is sure.
     """
     method, split = experiment.method, experiment.resolved().split
+    if isinstance(stream, EventStream):
+        if experiment.timezone and not stream.dates:
+            raise FedvineError(f"{stream.name} has times that are plain numbers, which no time zone "
+                               "shows; write them as dates, or leave out timezone.")
     if isinstance(stream, Graph) != (experiment.protocol.data == "graph"):
         raise FedvineError(f"{method.name} answers for {method.task}s; {stream.name} is " + (
             "a labelled graph; choose a method for nodes, such as power_plus."
             if isinstance(stream, Graph) else "a stream of edges; choose a method for links, such "
             "as fedlink_plus, or name a table of nodes as data, and its edges with --edges."))
     if isinstance(stream, EventStream) and not (experiment.data.dataset or experiment.data.sure):
-        stages = experiment.protocol.stage_size(stream, experiment.resolved().stages)
+        stages = experiment.protocol.stage_size(stream, experiment.step)
         plans.ask_about_far(stream.name, stream.order, stages, stream.dates)
         if experiment.stages is not None:
             ask_about_stages(len(stream), stages, stream.name)
