@@ -75,7 +75,7 @@ def test_night_by_night_is_all_at_once(every, clocked):
     step = f"{every} from 03:00 Europe/Berlin"
     times = np.sort(at("2024-02-01T10:00Z") + draw.integers(0, 300 * 86_400, 200)).astype(float)
     end = at("2024-12-20T02:00Z")
-    nights = np.sort(draw.integers(int(times[0]) + 70 * 86_400, int(end), 40)).tolist() + [end]
+    nights = [*np.sort(draw.integers(int(times[0]) + 70 * 86_400, int(end), 40)).tolist(), end]
     plan = None
     for night in nights:
         known = times[times <= night]
@@ -94,7 +94,7 @@ def test_as_of_counts_the_clock_and_not_the_rows():
     step, two = "1d from 00:00 Europe/Berlin", at("2024-05-02T02:00+02:00")
     plan = open_plan(events(times), step, as_of=two)
     assert plan.bounds == (at("2024-05-01T00:00+02:00"), at("2024-05-02T00:00+02:00"))
-    with pytest.raises(FedvineError, match="has not ended at 2024-05-01 21:00.*; wait"):
+    with pytest.raises(FedvineError, match="has not ended at 2024-05-01 21:00 UTC; wait"):
         open_plan(events(times), step, as_of=at("2024-05-01T21:00Z"))
     later = grown(plan, np.array([*times, at("2024-05-09T09:00+02:00")]), step, as_of=two + 86_400)
     assert later.bounds == (*plan.bounds, at("2024-05-03T00:00+02:00"))
@@ -131,6 +131,6 @@ def test_an_unknown_zone_or_origin_is_one_sentence(values, why):
 
 def test_plain_numbers_have_no_calendar():
     for make in (by_time, open_plan):
-        with pytest.raises(FedvineError, match="plain numbers.*write the times as dates"):
+        with pytest.raises(FedvineError, match=r"plain numbers.*write the times as dates"):
             make(events([1.0, 1e7], dates=False), "1d from 00:00 UTC")
     assert on_calendar(500, None, "Europe/Berlin") == 500       # the zone in which times are shown

@@ -50,6 +50,7 @@ def _option(text: str, flag: str = "", kind: Any = str, **more: Any) -> tuple[st
 #: The keys of an experiment that are options, each with its text and, where it is not the key's
 #: last part, its name. It stands here, as models of experiments take a second to import.
 _OPTIONS = {
+    "name": _option("What the run is called where runs are shown [default: as its data]."),
     "data.source": _option("A data set's name, a CSV or Parquet file, or an SQL query.", "--data",
                            autocompletion=completion.datasets),
     "data.src": _option(f"{_OF}users."),
@@ -119,10 +120,12 @@ _OPTIONS = {
         "machine [default: a new one on this machine]."),
 }
 #: Those of one run, which commands that set runs side by side leave out.
-OF_A_RUN = ("data.append_only", "open_end", "seed", "threads", "engine", "workers", "address")
+OF_A_RUN = ("name", "data.append_only", "open_end", "seed", "threads", "engine", "workers",
+            "address")
 #: Those that a site of a federation does not choose.
-NOT_OF_A_SITE = ("data.client", "data.append_only", "stages", "origin", "timezone", "open_end", "split.by",
-                 "split.clients", "split.k", "seed", "engine", "workers", "address")
+NOT_OF_A_SITE = ("name", "data.client", "data.append_only", "stages", "origin", "timezone",
+                 "open_end", "split.by", "split.clients", "split.k", "seed", "engine", "workers",
+                 "address")
 
 
 def data_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

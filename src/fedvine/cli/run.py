@@ -30,9 +30,9 @@ def run(
     now: Annotated[bool, typer.Option("--now", help="Learn the rows after the last whole stage, "
                                       "too, as a stage of their own.")] = False,
     as_of: Annotated[str | None, typer.Option(
-        "--as-of", metavar="now|TIME", help="Stages of a duration are whole by the clock: when they "
-        "have ended at this time, with or without rows; later rows wait. With --follow now alone "
-        "[default: when there is a row at or past their end].")] = None,
+        "--as-of", metavar="now|TIME", help="Stages of a duration are whole by the clock: when "
+        "they have ended at this time, with or without rows; later rows wait. With --follow now "
+        "alone [default: when there is a row at or past their end].")] = None,
     settings: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY=VALUE", help="Any key of the experiment, such as method.rounds=5; "
         "may be given several times.")] = None,

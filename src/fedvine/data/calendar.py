@@ -26,8 +26,7 @@ _FIRST, _LAST = -59_000_000_000.0, 250_000_000_000.0    # of a date, some years 
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return the time zone of a name such as Europe/Berlin; raise :class:`FedvineError` for others.
-    """
+    """Return the zone of a name such as Europe/Berlin; raise :class:`FedvineError` for others."""
     if name == "UTC":
         return UTC
     try:
@@ -49,8 +48,8 @@ def on_calendar(stages: int | str | None, origin: str | None, timezone: str | No
     if timezone is not None:
         zone_of(timezone)
     if origin is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", origin):
-        raise FedvineError(f'The origin "{origin}" is no time of day; write hours and minutes, such '
-                           "as 00:00 or 06:30.")
+        raise FedvineError(f'The origin "{origin}" is no time of day; write hours and minutes, '
+                           "such as 00:00 or 06:30.")
     if not isinstance(stages, str):
         if origin is not None:
             raise FedvineError("The origin is the time of day at which stages of a duration begin; "
@@ -110,9 +109,9 @@ class Calendar:
                 return Calendar("w" if week > DAY else "d", int(step) // week, 1, **of)
             if step % 60 == 0 and DAY % step == 0:
                 return Calendar("d", 1, int(DAY // step), **of)
-        raise FedvineError(f'Stages of "{every}" do not begin at a time of day; with an origin or a '
-                           "time zone write whole days, weeks or months, such as 1d, 1w or 1mo, or "
-                           "hours that divide a day, such as 6h.")
+        raise FedvineError(f'Stages of "{every}" do not begin at a time of day; with an origin or '
+                           "a time zone write whole days, weeks or months, such as 1d, 1w or 1mo, "
+                           "or hours that divide a day, such as 6h.")
 
     @property
     def seconds(self) -> float:

@@ -79,8 +79,8 @@ def stage_names(bounds: Sequence[float] | None, dates: Dates = True) -> Callable
 
 def on_the_clock(bounds: Sequence[float], dates: Dates) -> np.ndarray:
     """Return bounds as a clock of the zone shows them, as seconds since its 1970, float64."""
-    return np.array([float(t) if dates is True else t + _there(t, dates).utcoffset().total_seconds()
-                     for t in bounds])      # type: ignore[union-attr]
+    return np.array([t + (_there(t, dates).utcoffset() or timedelta()).total_seconds()
+                     for t in bounds])
 
 
 def zone_name(dates: Dates) -> str:

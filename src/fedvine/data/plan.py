@@ -216,9 +216,9 @@ def seconds(every: str | float) -> float:
         return calendar.seconds
     step = duration(str(every), _UNITS)
     if step is None or not 0 < step < np.inf:
-        raise FedvineError(f"{every!r} is no duration; write for example 30d, 12h, 90min or 1mo, or "
-                           "500.0 in the unit of the table's own times; as --stages, 500 without a "
-                           "point is a number of edges.")
+        raise FedvineError(f"{every!r} is no duration; write for example 30d, 12h, 90min or 1mo, "
+                           "or 500.0 in the unit of the table's own times; as --stages, 500 "
+                           "without a point is a number of edges.")
     return step
 
 
@@ -239,10 +239,10 @@ def check_calendar(stages: int | str | float | None, dates: bool, name: str) -> 
 # -- a table that grows: bounds lie on an open grid, and a stage that is complete is added ---------
 # The grid of a duration is the first event + i x step; that of a calendar begins with the period of
 # the first event; that of a count is every n-th row. A stage is complete when an event at or past
-# its end was read, or its end is at or before a given time; the rows of the stage after the last complete
-# one wait, and are never joined to another stage. A bound that does not lie on the grid (the end of
-# a run that was closed, or of a stage that a person did not wait for) is followed by the first
-# bound of the grid that is at least half a step later.
+# its end was read, or when its end is at or before a given time; the rows of the stage after the
+# last complete one wait, and are never joined to another stage. A bound that does not lie on the
+# grid (the end of a run that was closed, or of a stage that a person did not wait for) is followed
+# by the first bound of the grid that is at least half a step later.
 MOST = 1_000_000    # stages
 
 

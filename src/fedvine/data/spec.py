@@ -148,7 +148,7 @@ class Data(BaseModel):
         """A short name, fit for a folder: the data set, the file's stem, or ``query``."""
         if not is_file(self.source):
             return self.source if dataset(self.source) else "query"
-        return re.sub(r"[^\w.-]+", "_", title(self.source))
+        return of_folder(title(self.source))
 
     @property
     def dataset(self) -> Any:
@@ -286,6 +286,11 @@ def thinned(stream: Any, share: float) -> EventStream:
     found = stream.take(drawn.nonzero()[0])
     found.name, found.notes = f"{stream.name}-{100 * share:g}%", stream.notes
     return found
+
+
+def of_folder(name: str) -> str:
+    """Return a name without spaces and signs, fit for a part of a folder's name."""
+    return re.sub(r"[^\w.-]+", "_", name)
 
 
 def dataset(source: str) -> Any:

@@ -22,6 +22,7 @@ from pydantic import (
     SerializeAsAny,
     SerializerFunctionWrapHandler,
     field_serializer,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -40,7 +41,7 @@ from fedvine.data.identity import digest, names
 from fedvine.data.io.checks import ask_about_stages
 from fedvine.data.io.source import exists
 from fedvine.data.plan import Plan
-from fedvine.data.spec import Data
+from fedvine.data.spec import Data, of_folder
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
@@ -116,11 +117,13 @@ class Experiment(BaseModel):
     # Python's own error would show a refused password.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    name: str | None = Field(default=None, min_length=1, max_length=80, description="what the run "
+                             "is called where runs are shown; if not said as its data are")
     data: Data = Field(description="where the edges come from")
     split: SplitBy = Field(default_factory=SplitBy, description="who owns what")
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
-        default=None, description='a duration such as "30d" or "1mo", or a number of edges; if not said '
-        "the data set's, or about 10 stages of equal count; of a labelled graph the number of "
+        default=None, description='a duration such as "30d" or "1mo", or a number of edges; if not '
+        "said the data set's, or about 10 stages of equal count; of a labelled graph the number of "
         "classes a task, of an own table all if not said")
     origin: str | None = Field(default=None, description='the time of day, such as "00:00", at '
                                "which stages of whole days, weeks (from Monday on) or months, or "
@@ -204,6 +207,18 @@ class Experiment(BaseModel):
             raise FedvineError('workers and address belong to engine = "ray"; name it too '
                                "(--engine ray).")
         return self
+
+    @field_validator("name")
+    @classmethod
+    def _printable(cls, value: str | None) -> str | None:
+        if value is not None and not (value.strip() and value.isprintable()):
+            raise FedvineError(f"The name {value!r} cannot be shown; write letters and digits.")
+        return value
+
+    @property
+    def title(self) -> str:
+        """Return what the run, or else its data, are called, fit for a folder's name."""
+        return self.data.name if self.name is None else of_folder(self.name)
 
     @model_validator(mode="after")
     def _calendar(self) -> Experiment:
@@ -445,9 +460,9 @@ class Experiment(BaseModel):
 
         The facts are those that ``experiment.toml`` has. None where the folder does not have data
         that can grow, or another run: that is refused when it is opened, with the keys that differ.
-        ``now``, ``table`` and ``as_of`` are as in :meth:`run`. Raises :class:`FedvineError` if the folder is
-        in use while rows are to be added, or has learned rows that the data do not have any more;
-        nothing is changed then.
+        ``now``, ``table`` and ``as_of`` are as in :meth:`run`. Raises :class:`FedvineError` if the
+        folder is in use while rows are to be added, or has learned rows that the data do not have
+        any more; nothing is changed then.
         """
         folder = Path(out) / "data"
         if not StoredRows.there(folder):
@@ -485,10 +500,9 @@ def check_data(experiment: Experiment, stream: Any) -> None:
     the experiment is sure.
     """
     method, split = experiment.method, experiment.resolved().split
-    if isinstance(stream, EventStream):
-        if experiment.timezone and not stream.dates:
-            raise FedvineError(f"{stream.name} has times that are plain numbers, which no time zone "
-                               "shows; write them as dates, or leave out timezone.")
+    if isinstance(stream, EventStream) and experiment.timezone and not stream.dates:
+        raise FedvineError(f"{stream.name} has times that are plain numbers, which have no time "
+                           "zone; write them as dates, or leave out timezone.")
     if isinstance(stream, Graph) != (experiment.protocol.data == "graph"):
         raise FedvineError(f"{method.name} answers for {method.task}s; {stream.name} is " + (
             "a labelled graph; choose a method for nodes, such as power_plus."

@@ -1,8 +1,9 @@
 """Stay with data that grow: look again, learn the stages that are whole, write forecasts, go on.
 
 A look compares names, sizes and times of change of the data's files; a query is run. Where
-something differs, or a stage has ended by the clock, the data are read, and where a stage is whole it is learned, as the same command
-would do. Between looks the run's folder is free: others may ask the run.
+something differs, or a stage has ended by the clock, the data are read, and where a stage is whole
+it is learned, as the same command would do. Between looks the run's folder is free: others may ask
+the run.
 
 ``follow.json`` in the run folder has the stages that the forecasts in a file are of. It is written
 after the file, so a process that is killed between learning and writing writes at its next start.

@@ -76,10 +76,12 @@ class Prepared:
         """Open the run folder ``out``, or make it, with the facts that a run is known by.
 
         ``by`` is the column or the partition by which the data are split, ``name`` that of the data
-        (None: the stream's), ``source`` the facts by which they are found again (None: a digest of
-        the stream). Raises :class:`FedvineError` if another run is in the folder.
+        (None: the experiment's in ``source``, or else the stream's), ``source`` the facts by which
+        they are found again (None: a digest of the stream). Raises :class:`FedvineError` if another
+        run is in the folder.
         """
-        data: dict[str, Any] = {"name": name or self.stream.name}
+        named = (source or {}).get("experiment", {}).get("name")
+        data: dict[str, Any] = {"name": name or named or self.stream.name}
         if self.stream is not None:
             data |= {"edges": len(self.stream), **(source or {"digest": digest(self.stream)})}
         split = {"by": by, "clients": list(self.world.clients)}

@@ -50,15 +50,16 @@ class LivingRun:
     @property
     def sentences(self) -> list[str]:
         """Return what a person should know about rows that are not learned yet, or came late."""
-        return self._news if isinstance(self.rows.split.stream, Graph) else sentences(self.rows.facts)
+        return self._news or sentences(self.rows.facts)
 
     def look(self, data: Data, now: bool = False, table: Any = None, as_of: float | None = None
              ) -> None:
         """Read the data again, and take in what is new, as far as its stages are whole.
 
         ``now``: also learn what would have to wait for more; ``table``: the data, opened before;
-        ``as_of``: what is whole by this time, whatever rows there are (:func:`merged`). Raises :class:`FedvineError` where the data have lost or changed what is learned, or the run
-        is in use while something is to be added. Nothing is changed then.
+        ``as_of``: what is whole by this time, whatever rows there are (:func:`merged`). Raises
+        :class:`FedvineError` where the data have lost or changed what is learned, or the run is in
+        use while something is to be added. Nothing is changed then.
         """
         kept, sure = self.rows.split.stream, bool(data.sure)
         if data.append_only and table is None and isinstance(kept, EventStream):
@@ -91,7 +92,8 @@ class LivingRun:
         if self.rows.facts.get("read") != read or now or as_of is not None:
             self._take(lambda rows: (
                 news(rows.split.stream, table, rows.plan.bounds[-1], rows.column,
-                     rows.folder.parent), lambda _: {"read": read, "files": None}), now, sure, as_of)
+                     rows.folder.parent), lambda _: {"read": read, "files": None}), now, sure,
+                as_of)
 
     def _take(self, look: Callable[[StoredRows], tuple[News, Facts] | None], now: bool, sure: bool,
               as_of: float | None) -> None:

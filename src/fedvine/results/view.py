@@ -340,8 +340,8 @@ def plain(value: Any, bounds: Sequence[float] = (), zone: dates.Dates = True) ->
     """Return values for JSON: tables and plots as objects, numbers with six digits, None for NaN.
 
     Text has no control codes. ``bounds`` are those of the stages, in seconds since 1970, for plots
-    over stages, which are shown in this ``zone``; empty without dates. Of many series only the first :data:`SERIES` are there;
-    ``left_out`` is the number of others.
+    over stages, which are shown in this ``zone``; empty without dates. Of many series only the
+    first :data:`SERIES` are there; ``left_out`` is the number of others.
     """
     def each(values: Any) -> list[Any]:
         return [plain(v, bounds, zone) for v in values]

@@ -139,7 +139,8 @@ class Task(BaseModel):
                      settings: Any, seed: int, as_of: float | None = None) -> tuple[Any, Any]:
         """Return what :meth:`prepare` does for data that grow: the whole stages, and their plan.
 
-        ``as_of``: stages are whole by that time (:func:`fedvine.data.plan.grown`). Raises :class:`FedvineError` where no stage is whole yet, and for a task that cannot grow.
+        ``as_of``: stages are whole by that time (:func:`fedvine.data.plan.grown`). Raises
+        :class:`FedvineError` where no stage is whole yet, and for a task that cannot grow.
         """
         if cls.data != "stream":
             raise FedvineError(f"Runs of {cls.model_fields['task'].default}s do not go on when "
