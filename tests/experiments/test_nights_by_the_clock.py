@@ -1,10 +1,13 @@
 """Runs on a calendar whose stages are whole by the clock: night by night as all at once."""
 
+import contextlib
 import json
+import sqlite3
 from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import pandas as pd
 import pytest
 from wrong import fedvine, refused
 
@@ -43,11 +46,11 @@ def write(rows):
         f"{u},{i},{t.isoformat()},{c}\n" for u, i, t, c in rows))
 
 
-def made(method="popularity", stages="1d", **more):
+def made(method="popularity", stages="1d", zone="Europe/Berlin", **more):
     return Experiment.model_validate({
         "data": {"source": "shop.csv", "src": "user", "dst": "item", "time": "at",
-                 "client": "town"}, "method": {"name": method, **METHODS[method]},
-        "stages": stages, "timezone": "Europe/Berlin", "open_end": True,
+                 "client": "town", "timezone": zone}, "method": {"name": method, **METHODS[method]},
+        "stages": stages, "open_end": True,
         "protocol": {"positives": 20, "negatives": 5}, **more})
 
 
@@ -133,7 +136,7 @@ def test_old_grids_go_on_as_they_are():
     start = datetime(2024, 5, 1, tzinfo=BERLIN)
     rows = sales(start, 8)
     write(rows[:60])
-    plain = {"timezone": None}
+    plain = {"zone": None}
     before = made(**plain).run("run").finish().plan
     write(rows)
     after = made(**plain).run("run", as_of="2024-05-08T08:00Z").finish().plan
@@ -161,7 +164,38 @@ def test_what_has_no_calendar_is_refused_in_a_sentence():
         assert not Path("run").exists()
     assert fedvine(*run, "--stages", "10.0", "--open", "--as-of", "35")[0] == 0
     with pytest.raises(ValueError, match="no times"):
-        Experiment.model_validate({"data": "cora", "method": "power", "timezone": "UTC"})
+        Experiment.model_validate({"data": "cora", "method": "power", "origin": "00:00"})
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "form", "sqlite"])
+def test_times_that_name_no_zone_are_those_of_the_time_zone(kind, zone):
+    """A shop's own clock; the nights, and a look at new rows alone, give what aware times give."""
+    start = datetime(2024, 3, 25, tzinfo=ZoneInfo(zone))
+    rows = [(u, i, t.replace(tzinfo=ZoneInfo(zone)), c) for u, i, t, c in sales(start, 10, None)]
+    data = {"csv": {"source": "shop.csv"}, "parquet": {"source": "shop.parquet"},
+            "form": {"source": "shop.csv", "time_format": "%d.%m.%Y %H:%M"},
+            "sqlite": {"source": "SELECT * FROM shop", "database": "sqlite:shop.db",
+                       "append_only": True}}[kind]
+    for day in (8, 9):
+        two = (start + timedelta(days=day, hours=2)).timestamp()
+        known = [row for row in rows if row[2].timestamp() < two]
+        write(known)
+        aware = made(zone=zone).run("aware", as_of=two).finish()
+        frame = pd.read_csv("shop.csv").assign(at=[t.replace(tzinfo=None) for _, _, t, _ in known])
+        frame.to_parquet("shop.parquet")
+        with contextlib.closing(sqlite3.connect("shop.db")) as base:
+            frame.assign(at=frame["at"].astype(str)).to_sql("shop", base, if_exists="replace",
+                                                            index=False)
+        form = "%d.%m.%Y %H:%M" if kind == "form" else "%Y-%m-%d %H:%M:%S"
+        frame.assign(at=frame["at"].dt.strftime(form)).to_csv("shop.csv", index=False)
+        own = made(zone=zone, data={"src": "user", "dst": "item", "time": "at", "client": "town",
+                                    "timezone": zone, **data})
+        naive = own.run("naive", as_of=two).finish()
+    assert naive.plan == aware.plan and scores(naive) == scores(aware)
+    kept = [StoredRows.open(Path(run) / "data").split.stream for run in ("naive", "aware")]
+    assert kept[0].t.tolist() == kept[1].t.tolist() and len(kept[0]) == 12 * 9
+    assert kept[0].dates == zone
 
 
 def test_a_run_has_the_name_that_it_is_given():

@@ -46,8 +46,8 @@ def test_a_rival_that_came_ahead_is_named_with_numbers_and_date():
 def test_a_score_that_fell_is_named():
     found = said(lines(lambda t, c: 0.5 if t == STAGES - 1 else 0.7 + 0.002 * (t % 3),
                        lambda t, c: 0.4, lambda t, c: 0.2))
-    assert found == [f"AUC {what} of fedlink is 0.500 in stage 13 (2014-05-29 UTC), below the 0.702 "
-                     "of the stages before." for what in ("new", "all")]
+    assert found == [f"AUC {what} of fedlink is 0.500 in stage 13 (2014-05-29 UTC), below the "
+                     "0.702 of the stages before." for what in ("new", "all")]
 
 
 def test_a_client_whose_data_changed_is_named_and_the_others_are_not():

@@ -58,6 +58,9 @@ _OPTIONS = {
     "data.time": _option(f"{_OF}times."),
     "data.time_format": _option(
         "How the times of a table are written, such as '%d.%m.%Y %H:%M'."),
+    "data.timezone": _option(
+        "The zone, such as Europe/Berlin, of times that name none, of stages that begin at a time "
+        "of day, and in which times are shown [default: UTC].", metavar="ZONE"),
     "data.client": _option(f"{_OF}clients, if it has one."),
     "data.edges": _option(
         "A second table, of edges, where --data is a table of nodes with classes."),
@@ -94,9 +97,6 @@ _OPTIONS = {
     "origin": _option(
         "The time of day at which stages of days, weeks or months begin, such as 00:00 [default: "
         "that of the first event; with --timezone, and for months, 00:00].", metavar="HH:MM"),
-    "timezone": _option(
-        "Where that is the time, such as Europe/Berlin, and in which times are shown [default: "
-        "UTC].", metavar="ZONE"),
     "open_end": _option(
         "The table grows: rows after the last whole stage wait, and the same command later learns "
         "the stages that are whole by then.", "--open", bool),
@@ -123,9 +123,8 @@ _OPTIONS = {
 OF_A_RUN = ("name", "data.append_only", "open_end", "seed", "threads", "engine", "workers",
             "address")
 #: Those that a site of a federation does not choose.
-NOT_OF_A_SITE = ("name", "data.client", "data.append_only", "stages", "origin", "timezone",
-                 "open_end", "split.by", "split.clients", "split.k", "seed", "engine", "workers",
-                 "address")
+NOT_OF_A_SITE = ("name", "data.client", "data.append_only", "stages", "origin", "open_end",
+                 "split.by", "split.clients", "split.k", "seed", "engine", "workers", "address")
 
 
 def data_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

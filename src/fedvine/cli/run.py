@@ -120,7 +120,7 @@ def run(
             from fedvine.experiments.follow import follow
             follow(experiment, out, every=options.seconds_of(every or "60s"), forecasts=forecasts,
                    top=top or 5, as_of=(lambda: "now") if as_of else None, carry=carry,
-                   say=lambda text: _say(text, experiment.zone or True))
+                   say=lambda text: _say(text, experiment.data.timezone or True))
             raise KeyboardInterrupt
         made = experiment.run(out, now=now, as_of=as_of, keep=keep)
         for sentence in (*(made.notes if made.summary is None else ()), *made.news):

@@ -65,12 +65,6 @@ def on_calendar(stages: int | str | None, origin: str | None, timezone: str | No
     return found
 
 
-def zone_in(stages: object, timezone: str | None) -> str:
-    """Return the name of the zone of a run with these settings; empty where none is named."""
-    found = Calendar.of(stages) if isinstance(stages, str) else None
-    return timezone or (str(found.zone) if found else "")
-
-
 @dataclass(frozen=True)
 class Calendar:
     """Periods of a clock: ``slots`` a day, or each of ``count`` days, weeks or months.

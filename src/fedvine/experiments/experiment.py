@@ -34,7 +34,7 @@ from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
 from fedvine.data import handed
 from fedvine.data import plan as plans
-from fedvine.data.calendar import on_calendar, zone_in
+from fedvine.data.calendar import on_calendar
 from fedvine.data.dates import time_of
 from fedvine.data.graph import Graph
 from fedvine.data.identity import digest, names
@@ -127,10 +127,8 @@ class Experiment(BaseModel):
         "classes a task, of an own table all if not said")
     origin: str | None = Field(default=None, description='the time of day, such as "00:00", at '
                                "which stages of whole days, weeks (from Monday on) or months, or "
-                               "of hours that divide a day, begin; if not said that of the first "
-                               "event, or 00:00 with a timezone and for months")
-    timezone: str | None = Field(default=None, description="where that is the time, such as "
-                                 "Europe/Berlin, and in which times are shown; UTC if not said")
+                               "of hours that divide a day, begin, in data.timezone; if not said "
+                               "that of the first event, or 00:00 with a time zone and for months")
     open_end: bool = Field(default=False, description="the table grows: stages lie on an open "
                            "grid, and rows after the last whole one wait for the next run of the "
                            "command")
@@ -222,9 +220,9 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _calendar(self) -> Experiment:
-        if self.protocol.data == "graph" and (self.origin, self.timezone) != (None, None):
-            raise FedvineError("A labelled graph has no times; leave out origin and timezone.")
-        on_calendar(self.stages, self.origin, self.timezone)
+        if self.protocol.data == "graph" and self.origin is not None:
+            raise FedvineError("A labelled graph has no times; leave out origin.")
+        on_calendar(self.stages, self.origin, self.data.timezone)
         return self
 
     @field_serializer("method")
@@ -329,14 +327,9 @@ class Experiment(BaseModel):
         return self.protocol.refits and not self.data.dataset and not self.method.noisy()
 
     @property
-    def zone(self) -> str:
-        """Return the name of the time zone of the calendar; empty where none is named."""
-        return zone_in(self.resolved().stages, self.timezone)
-
-    @property
     def step(self) -> int | str | None:
         """Return the duration or number of edges of a stage, with the calendar that it follows."""
-        return on_calendar(self.resolved().stages, self.origin, self.timezone)
+        return on_calendar(self.resolved().stages, self.origin, self.data.timezone)
 
     def plain(self) -> dict[str, Any]:
         """Return all keys, resolved, as values that TOML can hold; keys with None are left out."""
@@ -375,8 +368,6 @@ class Experiment(BaseModel):
             check_data(self, stream.before(np.nextafter(end, np.inf)))
         else:
             check_data(self, stream)
-        if self.zone and isinstance(stream, EventStream) and stream.dates:
-            stream = stream.in_zone(self.zone)
         if self.open_end:
             check_lead(getattr(self.protocol, "lead", 1))
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
@@ -392,7 +383,7 @@ class Experiment(BaseModel):
             if not stream.dates and not re.fullmatch(r"[-+.\deE]+", as_of):
                 raise FedvineError(f"{stream.name} has times that are plain numbers; write as_of "
                                    "(--as-of) as such a number, and not as a date or now.")
-            as_of = time_of(as_of, self.zone or True)
+            as_of = time_of(as_of, self.data.timezone or True)
         return as_of
 
     def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
@@ -500,9 +491,6 @@ def check_data(experiment: Experiment, stream: Any) -> None:
     the experiment is sure.
     """
     method, split = experiment.method, experiment.resolved().split
-    if isinstance(stream, EventStream) and experiment.timezone and not stream.dates:
-        raise FedvineError(f"{stream.name} has times that are plain numbers, which have no time "
-                           "zone; write them as dates, or leave out timezone.")
     if isinstance(stream, Graph) != (experiment.protocol.data == "graph"):
         raise FedvineError(f"{method.name} answers for {method.task}s; {stream.name} is " + (
             "a labelled graph; choose a method for nodes, such as power_plus."

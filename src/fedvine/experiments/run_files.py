@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic
-from fedvine.data.calendar import zone_in
 from fedvine.data.dates import Dates
 
 FORMAT = 1          # of a run folder, in its experiment.toml; raised when an older one is not read
@@ -44,8 +43,7 @@ def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def zone(experiment: Mapping[str, Any]) -> Dates:
     """Return the name of the time zone of a run folder's experiment; True: UTC."""
-    found = experiment.get("data", {}).get("experiment") or {}
-    return zone_in(found.get("stages"), found.get("timezone")) or True
+    return experiment["data"].get("experiment", {}).get("data", {}).get("timezone") or True
 
 
 def read_summary(path: str | os.PathLike[str], stages: int = 0) -> dict[str, Any] | None:

@@ -86,8 +86,6 @@ class LivingRun:
         if isinstance(table, Graph):
             self._take_graph(table, now, sure)
             return
-        if isinstance(kept.dates, str) and table.dates:
-            table = table.in_zone(kept.dates)
         read = digest(table) + names(table)
         if self.rows.facts.get("read") != read or now or as_of is not None:
             self._take(lambda rows: (
