@@ -31,10 +31,10 @@ def test_an_empty_time_is_doubted_by_its_stages_and_its_neighbours(order, stages
 def test_the_sentence_names_the_time_of_the_row_and_what_to_do():
     day = 86_400.0
     order = 1.7e9 // day * day + day * DAYS
-    with pytest.raises(FedvineError, match=r"^shop: is 2100-01-01 the time of a row\? The previous "
-                                           r"one is at 2024-01-12.* say --sure"):
+    with pytest.raises(FedvineError, match=r"^shop: is 2100-01-01 UTC the time of a row\? The "
+                                           r"previous one is at 2024-01-12.* say --sure"):
         ask_about_far("shop", np.append(order, 4_102_444_800), "1d", True)
-    with pytest.raises(FedvineError, match=r"is 1970-01-01 the time of a row.*next one is at 2023"):
+    with pytest.raises(FedvineError, match=r"is 1970-01-01 UTC the time of a.*next one is at 2023"):
         ask_about_far("shop", np.append(0, order), "1d", True)
 
 

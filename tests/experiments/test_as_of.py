@@ -10,8 +10,8 @@ from wrong import is_sentence
 import fedvine
 from fedvine import testing
 from fedvine.core.errors import FedvineError
+from fedvine.data.dates import time_of
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.forecasts import time_of
 from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run
 from fedvine.methods.fedlink import FedLink
@@ -111,6 +111,6 @@ def test_a_time_too_early_is_said_as_a_date_where_the_table_has_dates(tmp_path):
     days = pd.Timestamp("2024-01-12") + pd.to_timedelta(np.arange(len(rows)), "h")
     rows.assign(at=days.astype(str)).to_csv(tmp_path / "shop.csv", index=False)
     learned(tmp_path / "shop.csv", "recency", tmp_path / "run")
-    with pytest.raises(FedvineError, match=r"events up to 2024-01-31 23:00:00; --at names a time "
-                                           r"after that, and 2024-01-20 is not\."):
+    with pytest.raises(FedvineError, match=r"events up to 2024-01-31 23:00 UTC; --at names a time "
+                                           r"after that, and 2024-01-20 UTC is not\."):
         forecasts_of(tmp_path / "run", at=time_of("2024-01-20"))

@@ -74,7 +74,7 @@ def test_a_run_of_one_stage_says_that_nothing_was_scored(tmp_path, stages, said)
     dated = run.summary | {"dates": True, "unscored": {"step": "60d", "times": [
         1_705_017_600.0, 1_709_251_200.0]}}
     assert tables(dated, run.protocol)[0].endswith(
-        "choose stages shorter than 60d (times go from 2024-01-12 to 2024-03-01).")
+        "choose stages shorter than 60d (times go from 2024-01-12 UTC to 2024-03-01 UTC).")
     old = {key: value for key, value in run.summary.items() if key != "unscored"}
     assert tables(old, run.protocol)[0].endswith("choose shorter stages.")
 

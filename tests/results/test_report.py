@@ -53,9 +53,11 @@ def page(*folders: Path) -> str:
 @pytest.mark.slow
 def test_a_run_with_dates_says_them_and_one_without_says_stages(tmp_path):
     text = page(finished(tmp_path / "dated", "popularity"))
-    assert "Stages from <span class=day>2013-01-01</span> to" in text
-    assert "test <span class=day>2013-04-01</span> to <span class=day>2013-05-01</span>" in text
-    assert "<td>2</td><td>2013-01-31</td><td>train</td>" in text
+    assert "Stages from <span class=day>2013-01-01 UTC</span> to" in text
+    assert ("test <span class=day>2013-04-01 UTC</span> to <span class=day>2013-05-01 UTC</span>"
+            in text)
+    assert "<td>2</td><td>2013-01-31 UTC</td><td>train</td>" in text
+    assert "Times are those of UTC." in text
     summary = json.loads((tmp_path / "dated" / "summary.json").read_text())
     assert summary["dates"] is True and summary["bounds"][0] == START
     text = page(finished(tmp_path / "plain", "popularity", dates=False))

@@ -37,7 +37,7 @@ def test_a_rival_that_came_ahead_is_named_with_numbers_and_date():
     draw = rng("ahead")
     found = said(lines(lambda t, c: (0.7 if t < 8 else 0.61) + draw.normal(0, 0.004),
                        lambda t, c: 0.66 + draw.normal(0, 0.004), lambda t, c: 0.2))
-    text = "Since stage 10 (2014-02-28) fedlink is below popularity by AUC new: 0.6"
+    text = "Since stage 10 (2014-02-28 UTC) fedlink is below popularity by AUC new: 0.6"
     assert sum(s.startswith(text) and s.endswith("4 stages in a row.") for s in found) == 1
     assert sum("by AUC all" in s for s in found) == 1
     assert not any("edgebank" in s or "Client" in s for s in found)
@@ -46,15 +46,15 @@ def test_a_rival_that_came_ahead_is_named_with_numbers_and_date():
 def test_a_score_that_fell_is_named():
     found = said(lines(lambda t, c: 0.5 if t == STAGES - 1 else 0.7 + 0.002 * (t % 3),
                        lambda t, c: 0.4, lambda t, c: 0.2))
-    assert found == [f"AUC {what} of fedlink is 0.500 in stage 13 (2014-05-29), below the 0.702 of "
-                     "the stages before." for what in ("new", "all")]
+    assert found == [f"AUC {what} of fedlink is 0.500 in stage 13 (2014-05-29 UTC), below the "
+                     "0.702 of the stages before." for what in ("new", "all")]
 
 
 def test_a_client_whose_data_changed_is_named_and_the_others_are_not():
     found = said(lines(lambda t, c: 0.7, lambda t, c: 0.6,
                        lambda t, c: 0.41 if c == "JFK" and t > 9 else 0.12 + 0.005 * (t % 3)))
-    assert found == ["Client JFK: 41 % new pairs in stage 13 (2014-05-29), above the 12 % of the "
-                     "stages before (since stage 12 (2014-04-29))."]
+    assert found == ["Client JFK: 41 % new pairs in stage 13 (2014-05-29 UTC), above the 12 % of "
+                     "the stages before (since stage 12 (2014-04-29 UTC))."]
     few = said(lines(lambda t, c: 0.7, lambda t, c: 0.6,
                      lambda t, c: 0.41 if c == "JFK" and t > 9 else 0.12, edges=5))
     assert few == []                            # two of five edges may be new by chance

@@ -230,9 +230,11 @@ class Asked:
 
 
 def _as_of(opened: OpenRun) -> str:
-    return (f"As of stage {opened.stage + 1} of {opened.stages}, the last one that was learned."
-            if opened.run.summary is None else said_of(opened.run.summary["final"])
-            if opened.final else "")
+    day = opened.run.learned_to
+    if opened.run.summary is None:
+        return (f"As of stage {opened.stage + 1} of {opened.stages}, the last one that was learned"
+                f"{day and f' (to {day})'}.")
+    return said_of(opened.run.summary["final"]) if opened.final else day and f"As of {day}."
 
 
 def _items(best: list[Any], why: list[str]) -> list[dict[str, Any]]:

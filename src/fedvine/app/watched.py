@@ -110,7 +110,7 @@ class Watched:
         if not now or now == self._kept:
             return
         split, plan = (rows := StoredRows.open(self.folder / "data")).split, rows.plan
-        run.stages, run.living = len(plan), bool(plan.living)
+        run.stages, run.living, run.kept = len(plan), bool(plan.living), rows.facts
         run.classes = getattr(split.stream, "classes", ())
         for name, part in split.parts.items():
             ends = ([part.edges.shape[1]] if isinstance(part, Graph) else
@@ -145,7 +145,8 @@ def compared(every: Sequence[Watched]) -> dict[str, Any]:
         ids = {name: number[id(run)] for name, run in zip(group.names, group.runs, strict=True)}
         plots = []
         for lines in group.plots():
-            values = plain(lines, max((run.bounds for run in group.runs), key=len))
+            longest = max(group.runs, key=lambda run: len(run.bounds))
+            values = plain(lines, longest.bounds, longest.zone)
             for series, (name, _, _) in zip(values["series"], lines.series, strict=False):
                 series["run"] = ids[name]
             plots.append(values)

@@ -146,8 +146,8 @@ def predict(
         min=0, max=1, help="With --labels: alerts of which this share is expected to be right; "
         "else those of the best F1.")] = None,
     at: Annotated[str | None, typer.Option(
-        metavar="TIME", help="As of a time after the learned stages (a date or a number): each "
-        "client's own events before it count.")] = None,
+        metavar="TIME", help="As of a time after the learned stages (a date, in the run's time "
+        "zone, or a number): each client's own events before it count.")] = None,
     out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file to write.")] = None,
     method: Annotated[Path | None, typer.Option(
         help="The Python file of the run's method, where it was run elsewhere; it is carried out."
@@ -180,9 +180,10 @@ def predict(
     if labels:
         _labels(folder, client, user, top, out, alerts, precision)
         return
-    from fedvine.experiments.forecasts import time_of
+    from fedvine.data.dates import time_of
     from fedvine.experiments.reopened import forecasts_of
-    found = forecasts_of(folder, None if at is None else time_of(at))
+    from fedvine.experiments.run_folder import read_experiment, zone
+    found = forecasts_of(folder, None if at is None else time_of(at, zone(read_experiment(folder))))
     if at is None:
         _as_of(found.run)
     if everyone:
@@ -262,7 +263,9 @@ def _as_of(made: Any) -> None:
         print(said_of(made.summary["final"]), file=sys.stderr)
     if made.summary is None:
         print(f"Note: the run is not finished; this is as of stage {made.learned + 1} of "
-              f"{len(made.plan)}.", file=sys.stderr)
+              f"{len(made.plan)}{made.learned_to and f' ({made.learned_to})'}.", file=sys.stderr)
+    elif made.learned_to:
+        print(f"As of {made.learned_to}, the end of what was learned.", file=sys.stderr)
 
 
 def _show(forecasts: list[Any], why: Sequence[str] = ()) -> None:

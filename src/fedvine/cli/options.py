@@ -50,6 +50,7 @@ def _option(text: str, flag: str = "", kind: Any = str, **more: Any) -> tuple[st
 #: The keys of an experiment that are options, each with its text and, where it is not the key's
 #: last part, its name. It stands here, as models of experiments take a second to import.
 _OPTIONS = {
+    "name": _option("What the run is called where runs are shown [default: as its data]."),
     "data.source": _option("A data set's name, a CSV or Parquet file, or an SQL query.", "--data",
                            autocompletion=completion.datasets),
     "data.src": _option(f"{_OF}users."),
@@ -57,6 +58,9 @@ _OPTIONS = {
     "data.time": _option(f"{_OF}times."),
     "data.time_format": _option(
         "How the times of a table are written, such as '%d.%m.%Y %H:%M'."),
+    "data.timezone": _option(
+        "The zone, such as Europe/Berlin, of times that name none, of stages that begin at a time "
+        "of day, and in which times are shown [default: UTC].", metavar="ZONE"),
     "data.client": _option(f"{_OF}clients, if it has one."),
     "data.edges": _option(
         "A second table, of edges, where --data is a table of nodes with classes."),
@@ -88,8 +92,11 @@ _OPTIONS = {
         "those that came late by up to this time.", metavar="yes|DURATION"),
     "data.undirected": _option("Edges have no direction, and nodes are of one kind.", kind=bool),
     "stages": _option(
-        "A duration such as 30d, or a number of edges; of a labelled graph, of classes a task "
-        "[default: the data set's; of own tables all]."),
+        "A duration such as 30d, 1w or 1mo, or a number of edges; of a labelled graph, of classes "
+        "a task [default: the data set's; of own tables all]."),
+    "origin": _option(
+        "The time of day at which stages of days, weeks or months begin, such as 00:00 [default: "
+        "that of the first event; with --timezone, and for months, 00:00].", metavar="HH:MM"),
     "open_end": _option(
         "The table grows: rows after the last whole stage wait, and the same command later learns "
         "the stages that are whole by then.", "--open", bool),
@@ -113,10 +120,11 @@ _OPTIONS = {
         "machine [default: a new one on this machine]."),
 }
 #: Those of one run, which commands that set runs side by side leave out.
-OF_A_RUN = ("data.append_only", "open_end", "seed", "threads", "engine", "workers", "address")
+OF_A_RUN = ("name", "data.append_only", "open_end", "seed", "threads", "engine", "workers",
+            "address")
 #: Those that a site of a federation does not choose.
-NOT_OF_A_SITE = ("data.client", "data.append_only", "stages", "open_end", "split.by",
-                 "split.clients", "split.k", "seed", "engine", "workers", "address")
+NOT_OF_A_SITE = ("name", "data.client", "data.append_only", "stages", "origin", "open_end",
+                 "split.by", "split.clients", "split.k", "seed", "engine", "workers", "address")
 
 
 def data_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

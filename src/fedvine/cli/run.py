@@ -29,6 +29,10 @@ def run(
     values: options.Values,
     now: Annotated[bool, typer.Option("--now", help="Learn the rows after the last whole stage, "
                                       "too, as a stage of their own.")] = False,
+    as_of: Annotated[str | None, typer.Option(
+        "--as-of", metavar="now|TIME", help="Stages of a duration are whole by the clock: when "
+        "they have ended at this time, with or without rows; later rows wait. With --follow now "
+        "alone [default: when there is a row at or past their end].")] = None,
     settings: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY=VALUE", help="Any key of the experiment, such as method.rounds=5; "
         "may be given several times.")] = None,
@@ -72,7 +76,9 @@ def run(
         raise FedvineError("--changed belongs to a run that ends; leave out --follow.")
     if stay and (now or not keep):
         raise FedvineError("--follow learns whole stages and keeps their rows; leave out --now and "
-                           "--no-keep.")
+                           "--no-keep. With --as-of now stages are whole by the clock.")
+    if stay and as_of not in (None, "now"):
+        raise FedvineError("--follow goes on with the clock; write --as-of now, or leave it out.")
     if not stay and not (every is forecasts is top is None):
         raise FedvineError("--every, --forecasts and --top belong to --follow; fedvine predict RUN "
                            "--all --out FILE writes the forecasts of any run.")
@@ -119,17 +125,18 @@ def run(
         if stay:
             from fedvine.experiments.follow import follow
             follow(experiment, out, every=options.seconds_of(every or "60s"), forecasts=forecasts,
-                   top=top or 5, carry=carry, say=_say)
+                   top=top or 5, as_of=(lambda: "now") if as_of else None, carry=carry,
+                   say=lambda text: _say(text, experiment.data.timezone or True))
             raise KeyboardInterrupt
         try:
-            made = experiment.run(out, now=now, keep=keep, changed=changed)
+            made = experiment.run(out, now=now, as_of=as_of, keep=keep, changed=changed)
         except Unanswered as error:
             if not sys.stdin.isatty():
                 raise
             answer = typer.prompt(f"{error}\nrelearn, append, or stop")
             if answer == "stop":
                 raise
-            made = experiment.run(out, now=now, keep=keep, changed=answer)
+            made = experiment.run(out, now=now, as_of=as_of, keep=keep, changed=answer)
         for sentence in (*(made.notes if made.summary is None else ()), *made.news):
             _note(sentence)
         noted.update(made.notes)
@@ -139,7 +146,7 @@ def run(
     if view.report:
         options.console().print(f"{view.method} reports\n{view.report}\n", highlight=False,
                                 soft_wrap=True)
-    print(f"Kept in {out}")
+    print(" ".join(filter(None, [view.learned, f"Kept in {out}"])))
 
 
 def erase(
@@ -197,8 +204,9 @@ def _note(text: str) -> None:
     options.console(sys.stderr).print(f"Note: {text}", highlight=False, soft_wrap=True)
 
 
-def _say(text: str) -> None:
-    options.tell(f"{clock.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
+def _say(text: str, zone: Any) -> None:
+    from fedvine.data.dates import moment
+    options.tell(f"{moment(clock.time(), zone)}  {text}")
 
 
 @contextlib.contextmanager

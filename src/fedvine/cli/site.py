@@ -29,7 +29,7 @@ def private() -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+    print(f"{time.strftime('%H:%M:%S %Z')}  {text}", flush=True)
 
 
 class Side(enum.StrEnum):

@@ -10,7 +10,8 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError, TooEarly
 from fedvine.core.units import duration
-from fedvine.data.dates import moment
+from fedvine.data.calendar import Calendar
+from fedvine.data.dates import Dates, moment
 
 if TYPE_CHECKING:
     from fedvine.data.stream import EventStream
@@ -117,7 +118,8 @@ def by_time(stream: EventStream, every: str | float, *, val: float = 0.15,
     Args:
         stream: the events, at least one.
         every: duration of a stage, a number in the unit of ``stream.t`` or text such as ``"30d"``,
-            ``"12h"``, ``"90min"`` (in seconds).
+            ``"12h"``, ``"90min"`` (in seconds), or of a calendar (:mod:`fedvine.data.calendar`),
+            on whose bounds all stages but the last one begin and end.
         val: share of the edges, in [0, 1), for validation.
         test: share of the edges, in [0, 1), for the test.
 
@@ -126,9 +128,10 @@ def by_time(stream: EventStream, every: str | float, *, val: float = 0.15,
 
     Raises:
         FedvineError: for an empty stream, another text than a duration, over a million stages, many
-            of which nearly all are empty, or shares that leave nothing for training.
+            of which nearly all are empty, shares that leave nothing for training, or a calendar
+            where times are no dates.
     """
-    _check(stream)
+    _check(stream, every)
     bounds = even_bounds(float(stream.t[0]), float(stream.t[-1]), every, stream.name)
     edges = known(stream, bounds)
     _refuse_empty(stream, every, edges)
@@ -153,10 +156,17 @@ def even_bounds(first: float, last: float, every: str | float, name: str) -> lis
 
     Snapshots lie on the bounds, so an event on the last one is a stage of its own.
     """
-    step = seconds(every)
+    step, calendar = seconds(every), Calendar.of(str(every))
     if (last - first) / step > 1_000_000:
         raise FedvineError(f"Stages of {every!r} cut {name} into over a million; "
                            "choose a longer time.")
+    if calendar is not None:
+        bounds = [calendar.start(first)]
+        bounds += (end for _, end in calendar.periods(bounds[0], bounds[0], last))
+        end = calendar.after(bounds[0], bounds[-1])
+        if len(bounds) > 1 and 0 < last - bounds[-1] < (end - bounds[-1]) / 2:
+            bounds.pop()
+        return [*bounds, float(np.nextafter(max(last, bounds[-1]), np.inf))]
     count = max(1, int(np.floor((last - first) / step + 0.5)))
     count += last == first + step * count
     bounds = [first + step * i for i in range(count)]
@@ -201,58 +211,93 @@ def periods(bounds: list[float], edges: np.ndarray, val: float, test: float) -> 
 
 
 def seconds(every: str | float) -> float:
-    """Return the duration of a stage; raises :class:`FedvineError` for other text than one."""
+    """Return the duration of a stage, of a calendar the usual one; raise for other text."""
+    if (calendar := Calendar.of(str(every))) is not None:
+        return calendar.seconds
     step = duration(str(every), _UNITS)
     if step is None or not 0 < step < np.inf:
-        raise FedvineError(f"{every!r} is no duration; write for example 30d, 12h or 90min, or "
-                           "500.0 in the unit of the table's own times; as --stages, 500 without a "
-                           "point is a number of edges.")
+        raise FedvineError(f"{every!r} is no duration; write for example 30d, 12h, 90min or 1mo, "
+                           "or 500.0 in the unit of the table's own times; as --stages, 500 "
+                           "without a point is a number of edges.")
     return step
 
 
-def _check(stream: EventStream) -> None:
+def _check(stream: EventStream, stages: int | str | float = 0) -> None:
     if not len(stream):
         raise FedvineError(f"{stream.name} has no edges; there is nothing to cut into stages.")
+    check_calendar(stages, bool(stream.dates), stream.name)
+
+
+def check_calendar(stages: int | str | float | None, dates: bool, name: str) -> None:
+    """Raise :class:`FedvineError` for stages of a calendar where times are not ``dates``."""
+    if not dates and Calendar.of(str(stages)) is not None:
+        raise FedvineError(f'{name} has times that are plain numbers, and stages of "{stages}" '
+                           "follow a calendar; write the times as dates, or name a duration alone, "
+                           "such as 1d, without an origin and a time zone.")
 
 
 # -- a table that grows: bounds lie on an open grid, and a stage that is complete is added ---------
-# The grid of a duration is the first event + i x step; that of a count every n-th row. A stage is
-# complete when an event at or past its end was read; the rows of the stage after the last complete
-# one wait, and are never joined to another stage. A bound that does not lie on the grid (the end of
-# a run that was closed, or of a stage that a person did not wait for) is followed by the first
-# bound of the grid that is at least half a step later.
+# The grid of a duration is the first event + i x step; that of a calendar begins with the period of
+# the first event; that of a count is every n-th row. A stage is complete when an event at or past
+# its end was read, or when its end is at or before a given time; the rows of the stage after the
+# last complete one wait, and are never joined to another stage. A bound that does not lie on the
+# grid (the end of a run that was closed, or of a stage that a person did not wait for) is followed
+# by the first bound of the grid that is at least half a step later.
 MOST = 1_000_000    # stages
 
 
-def open_plan(stream: EventStream, stages: int | str, *, val: float = 0.15, test: float = 0.15
-              ) -> Plan:
+def open_plan(stream: EventStream, stages: int | str, *, val: float = 0.15, test: float = 0.15,
+              as_of: float | None = None) -> Plan:
     """Return the plan of all complete stages of a stream; :func:`grown` adds later ones to it.
 
-    ``stages`` is a duration such as ``"30d"``, or a number of edges; ``val`` and ``test`` are
-    shares of the edges of these stages, in [0, 1). Raises :class:`FedvineError` where no stage is
-    complete, for another text than a duration, and for over a million stages.
+    ``stages`` is a duration such as ``"30d"``, also of a calendar, or a number of edges; ``val``
+    and ``test`` are shares of the edges of these stages, in [0, 1); ``as_of`` is as in
+    :func:`grown`. Raises :class:`FedvineError` where no stage is complete, for another text than a
+    duration, over a million stages, and a calendar where times are no dates.
     """
-    if not len(stream):
-        raise FedvineError(f"{stream.name} has no edges; there is nothing to cut into stages.")
+    _check(stream, stages)
     order = np.asarray(stream.order)
-    bounds = [float(order[0]), *later_bounds([float(order[0])], order, stages)]
+    bounds = [started(float(order[0]), stages)]
+    bounds += later_bounds(bounds, reached(order, stages, as_of), stages)
     if len(bounds) < 2:
         length = stages if isinstance(stages, str) else (
             "1 edge" if stages == 1 else f"{stages:,} edges")
-        raise TooEarly(f"{stream.name} does not have a whole stage of {length} yet: an event at or "
-                       "past its end is missing; choose shorter stages, or wait.")
+        raise TooEarly(f"{stream.name} does not have a whole stage of {length} yet: " + (
+            "an event at or past its end is missing; choose shorter stages, or wait."
+            if as_of is None else
+            f"the first one has not ended at {moment(as_of, stream.dates)}; wait."))
     made = periods(bounds, known(stream.before(bounds[-1]), bounds), val, test)
     return replace(made, live=len(made))
 
 
-def grown(plan: Plan, order: np.ndarray, stages: int | str, now: bool = False) -> Plan:
+def started(first: float, stages: int | str) -> float:
+    """Return the start of the first stage, in which the first event is."""
+    calendar = Calendar.of(str(stages))
+    return first if calendar is None else calendar.start(first)
+
+
+def reached(order: np.ndarray, stages: int | str, as_of: float | None) -> np.ndarray:
+    """Return the times whose last one has been reached, for :func:`later_bounds`.
+
+    These are ``order``; with ``as_of`` those up to that time, and of a duration that time itself.
+    """
+    if as_of is None:
+        return order
+    order = order[:np.searchsorted(order, as_of, side="right")]
+    return order if isinstance(stages, int) else np.array([as_of])
+
+
+def grown(plan: Plan, order: np.ndarray, stages: int | str, now: bool = False,
+          as_of: float | None = None) -> Plan:
     """Return the plan with the stages added that are complete by now.
 
     ``order`` are the times by which all rows are sorted, old and new, ascending [E]; ``stages`` is
     as in :func:`open_plan`, of a closed plan the step that it was made with; ``now``: also make a
-    stage of the rows after the last complete one. ``live`` is set where a stage was added to a
-    closed plan. Raises :class:`FedvineError` for over a million stages.
+    stage of the rows after the last complete one; ``as_of``: stages of a duration are complete when
+    their end is at or before this time, and later rows do not count. ``live`` is set where a stage
+    was added to a closed plan. Raises :class:`FedvineError` for over a million stages.
     """
+    order = reached(order, stages, as_of)
     more = later_bounds(list(plan.bounds), order, stages)
     last = more[-1] if more else plan.bounds[-1]
     if now and len(order) and order[-1] >= last:
@@ -274,10 +319,13 @@ def later_bounds(bounds: list[float], order: np.ndarray, stages: int | str) -> l
         first = -(-(2 * rank + stages) // (2 * stages)) if rank else 1
         found = np.unique(np.asarray(order[first * stages::stages], float))
         return found[found > last].tolist()
-    step, newest = seconds(stages), float(order[-1])
+    step, newest, calendar = seconds(stages), float(order[-1]), Calendar.of(stages)
     if (newest - bounds[0]) / step > MOST:
         raise FedvineError(f"Stages of {stages!r} cut the time from {bounds[0]:g} to {newest:g} "
                            "into over a million; choose a longer time.")
+    if calendar is not None:
+        return [end for start, end in calendar.periods(bounds[0], last, newest)
+                if end >= last + (end - start) / 2]
     made, i = [], max(1, int(np.ceil((last + step / 2 - bounds[0]) / step)))
     while bounds[0] + step * i <= newest:
         if bounds[0] + step * i >= last + step / 2:     # rounding may be off by one
@@ -328,11 +376,11 @@ def far_apart(span: Sequence[float], others: Sequence[float]) -> bool:
     return empty > max(span[1] - span[0], others[1] - others[0])
 
 
-def ask_about_far(label: str, order: np.ndarray, stages: int | str, dates: bool,
+def ask_about_far(label: str, order: np.ndarray, stages: int | str, dates: Dates,
                   since: float = -np.inf) -> None:
     """Raise :class:`FedvineError` where :func:`doubted` doubts a row; ``sure`` is not to come here.
 
-    ``dates``: times are seconds since 1970.
+    ``dates``: whether times are seconds since 1970, or the zone in which they are shown.
     """
     at = doubted(order, stages, since)
     if at is None:

@@ -13,6 +13,7 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.rng import rng
 from fedvine.core.units import names_in
+from fedvine.data.calendar import zone_of
 from fedvine.data.graph import Graph
 from fedvine.data.io.look import Look
 from fedvine.data.io.source import exists, is_query, title
@@ -21,7 +22,7 @@ from fedvine.data.stream import EventStream
 
 _COLUMNS = ("src", "dst", "time", "client", "weight")
 # Other arguments of reading.
-_READ = ("features", "time_format", "bipartite", "sure", "database", "missing", "key")
+_READ = ("features", "time_format", "timezone", "bipartite", "sure", "database", "missing", "key")
 _OF_GRAPHS = ("node", "label", "client", "src", "dst", "sure", "missing", "database")
 
 
@@ -48,6 +49,9 @@ class Data(BaseModel):
                                              "of edges: numbers, and text as categories")
     time_format: str | None = Field(default=None, description="how its times are written, such as "
                                     "%d.%m.%Y %H:%M; ISO dates and numbers need none")
+    timezone: str | None = Field(default=None, description="the time zone, such as Europe/Berlin, "
+                                 "of a table's times that name none, of stages that begin at a "
+                                 "time of day, and in which times are shown; UTC if not said")
     missing: tuple[str, ...] | None = Field(default=None, description="words such as NA, whose "
                                             "cells count as empty")
     key: str | None = Field(default=None, description="its column by which errors name a row, such "
@@ -112,6 +116,13 @@ class Data(BaseModel):
                                "by data.database.")
         return value
 
+    @field_validator("timezone")
+    @classmethod
+    def _zone(cls, value: str | None) -> str | None:
+        if value is not None:
+            zone_of(value)
+        return value
+
     @field_validator("database")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
@@ -148,7 +159,7 @@ class Data(BaseModel):
         """A short name, fit for a folder: the data set, the file's stem, or ``query``."""
         if not is_file(self.source):
             return self.source if dataset(self.source) else "query"
-        return re.sub(r"[^\w.-]+", "_", title(self.source))
+        return of_folder(title(self.source))
 
     @property
     def dataset(self) -> Any:
@@ -164,6 +175,11 @@ class Data(BaseModel):
             raise FedvineError(f"{self.source} is one file, and append_only is for a folder or "
                                "pattern to which files are added; leave it out.")
         found = self._whole({} if look is None else {"look": look, "store": store})
+        if self.timezone is not None:
+            if not getattr(found, "dates", False):
+                raise FedvineError(f"{found.name} has no dates for a time zone: its times are "
+                                   "plain numbers, or there are none; leave out timezone.")
+            found = found.in_zone(self.timezone)
         if self.undirected is not None:
             if isinstance(found, Graph):
                 raise FedvineError("The edges of a labelled graph have no direction anyway; leave "
@@ -241,7 +257,8 @@ class Data(BaseModel):
 
     def _graph(self, look: Look | None = None) -> Graph:
         from fedvine.data.io.nodes import read_graph
-        for key in ("time", "weight", "features", "folder", "time_format", "bipartite", "key"):
+        for key in ("time", "weight", "features", "folder", "time_format", "timezone", "bipartite",
+                    "key"):
             if getattr(self, key) is not None:
                 links = f"; for links name {self.edges} alone, with --data and without --edges"
                 raise FedvineError(
@@ -286,6 +303,11 @@ def thinned(stream: Any, share: float) -> EventStream:
     found = stream.take(drawn.nonzero()[0])
     found.name, found.notes = f"{stream.name}-{100 * share:g}%", stream.notes
     return found
+
+
+def of_folder(name: str) -> str:
+    """Return a name without spaces and signs, fit for a part of a folder's name."""
+    return re.sub(r"[^\w.-]+", "_", name)
 
 
 def dataset(source: str) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic_folder, mapped
+from fedvine.data.dates import Dates
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData, NodeTable
 from fedvine.data.plan import Plan, by_count, by_time
@@ -49,7 +50,8 @@ class EventStream:
     - ``src_table``, ``dst_table``: NodeTable, optional: what is known of each user and of each
       item beforehand; both are the same where nodes are of one kind
     - ``notes``: remarks of the reader of the table, for people
-    - ``dates``: whether ``t`` are seconds since 1970 UTC; False also where it is not known
+    - ``dates``: whether ``t`` are seconds since 1970 UTC; False also where it is not known; True,
+      or the name of the time zone in which they are shown
     - ``whole``: of src, dst and client those whose names in the table are whole numbers
 
     There are two id spaces when ``bipartite`` (users and items), else one that both columns share.
@@ -77,7 +79,7 @@ class EventStream:
         self.src_table, self.dst_table = src_table, dst_table if self.bipartite else src_table
         self.directed, self.mirrored = directed, mirrored
         self.notes: tuple[str, ...] = ()
-        self.dates = False
+        self.dates: Dates = False
         self.whole: tuple[str, ...] = ()
         if not len(src) == len(dst) == len(t):
             raise FedvineError(f"{name}: columns src, dst and t do not have the same length.")
@@ -138,6 +140,12 @@ class EventStream:
             src_table=self.src_table, dst_table=self.dst_table, edge_columns=self.edge_columns,
             directed=self.directed, mirrored=self.mirrored, name=self.name, **columns)
         found.dates, found.whole = self.dates, self.whole
+        return found
+
+    def in_zone(self, name: str) -> EventStream:
+        """Return the same edges, with times that are shown in this time zone."""
+        found = self[:]
+        found.notes, found.dates = self.notes, name
         return found
 
     def with_direction(self, directed: bool) -> EventStream:
@@ -283,7 +291,8 @@ class EventStream:
                 "codes": list(self.codes),
                 "categories": {k: list(v) for k, v in self.categories.items()},
                 "notes": list(self.notes), "names": [self.num_src, self.num_dst],
-                "arrived": self.arrived is not None, **({"dates": True} if self.dates else {}),
+                "arrived": self.arrived is not None,
+                **({"dates": self.dates} if self.dates else {}),
                 **({"whole": list(self.whole)} if self.whole else {}),
                 **({} if self.directed else {"directed": False, "mirrored": self.mirrored}),
                 **({"edge_columns": self.edge_columns} if self.edge_columns else {}),
@@ -352,7 +361,8 @@ class EventStream:
                     mirrored=said.get("mirrored", False))
                 found.notes, found.whole = tuple(said.get("notes", ())), tuple(said.get("whole",
                                                                                         ()))
-                found.dates = said.get("dates", False) is True
+                zone = said.get("dates", False)
+                found.dates = zone if isinstance(zone, str) else zone is True
                 return found
         except (OSError, EOFError, KeyError, ValueError) as error:
             raise FedvineError(f"{folder} is not a stream that can be opened ({error}); "

@@ -14,7 +14,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.settings import assignment, build, merged
 from fedvine.data import handed
 from fedvine.data.graph import Graph
-from fedvine.data.spec import Data
+from fedvine.data.spec import Data, of_folder
 from fedvine.experiments import auto
 from fedvine.experiments.experiment import AUTO, Experiment
 from fedvine.experiments.run import Run
@@ -62,7 +62,7 @@ def from_command(what: str, options: dict[str, Any], settings: Iterable[str]) ->
     if "data" not in values:
         raise FedvineError(NO_DATA)
     made = build(Experiment, values)
-    return made, f"{what}-{made.data.name}"
+    return made, f"{what}-{made.title}"
 
 
 def automatic(what: str, options: dict[str, Any], settings: Iterable[str]) -> tuple[
@@ -88,7 +88,7 @@ def automatic(what: str, options: dict[str, Any], settings: Iterable[str]) -> tu
         raise FedvineError(NO_DATA)
     data = build(Data, values["data"], under="data.")
     if what == AUTO:
-        return values, f"{AUTO}-{data.name}"
+        return values, f"{AUTO}-{of_folder(str(values.get('name') or data.name))}"
     handed.check(data, Path(what), _said(changes))
     return values, Path(what).stem
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -20,6 +22,7 @@ from pydantic import (
     SerializeAsAny,
     SerializerFunctionWrapHandler,
     field_serializer,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -31,12 +34,14 @@ from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
 from fedvine.data import handed
 from fedvine.data import plan as plans
+from fedvine.data.calendar import on_calendar
+from fedvine.data.dates import time_of
 from fedvine.data.graph import Graph
 from fedvine.data.identity import digest, names
 from fedvine.data.io.checks import ask_about_stages
 from fedvine.data.io.source import exists
 from fedvine.data.plan import Plan
-from fedvine.data.spec import Data
+from fedvine.data.spec import Data, of_folder
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
@@ -113,12 +118,18 @@ class Experiment(BaseModel):
     # Python's own error would show a refused password.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    name: str | None = Field(default=None, min_length=1, max_length=80, description="what the run "
+                             "is called where runs are shown; if not said as its data are")
     data: Data = Field(description="where the edges come from")
     split: SplitBy = Field(default_factory=SplitBy, description="who owns what")
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
-        default=None, description='a duration such as "30d", or a number of edges; if not said '
-        "the data set's, or about 10 stages of equal count; of a labelled graph the number of "
+        default=None, description='a duration such as "30d" or "1mo", or a number of edges; if not '
+        "said the data set's, or about 10 stages of equal count; of a labelled graph the number of "
         "classes a task, of an own table all if not said")
+    origin: str | None = Field(default=None, description='the time of day, such as "00:00", at '
+                               "which stages of whole days, weeks (from Monday on) or months, or "
+                               "of hours that divide a day, begin, in data.timezone; if not said "
+                               "that of the first event, or 00:00 with a time zone and for months")
     open_end: bool = Field(default=False, description="the table grows: stages lie on an open "
                            "grid, and rows after the last whole one wait for the next run of the "
                            "command")
@@ -194,6 +205,25 @@ class Experiment(BaseModel):
         if self.engine != "ray" and (self.workers, self.address) != (None, None):
             raise FedvineError('workers and address belong to engine = "ray"; name it too '
                                "(--engine ray).")
+        return self
+
+    @field_validator("name")
+    @classmethod
+    def _printable(cls, value: str | None) -> str | None:
+        if value is not None and not (value.strip() and value.isprintable()):
+            raise FedvineError(f"The name {value!r} cannot be shown; write letters and digits.")
+        return value
+
+    @property
+    def title(self) -> str:
+        """Return what the run, or else its data, are called, fit for a folder's name."""
+        return self.data.name if self.name is None else of_folder(self.name)
+
+    @model_validator(mode="after")
+    def _calendar(self) -> Experiment:
+        if self.protocol.data == "graph" and self.origin is not None:
+            raise FedvineError("A labelled graph has no times; leave out origin.")
+        on_calendar(self.stages, self.origin, self.data.timezone)
         return self
 
     @field_serializer("method")
@@ -297,6 +327,11 @@ class Experiment(BaseModel):
         """Return whether a model is by default fitted once more on all labelled nodes."""
         return self.protocol.refits and not self.data.dataset and not self.method.noisy()
 
+    @property
+    def step(self) -> int | str | None:
+        """Return the duration or number of edges of a stage, with the calendar that it follows."""
+        return on_calendar(self.resolved().stages, self.origin, self.data.timezone)
+
     def plain(self) -> dict[str, Any]:
         """Return all keys, resolved, as values that TOML can hold; keys with None are left out."""
         values = self.resolved().model_dump(mode="json", exclude_none=True)
@@ -325,19 +360,35 @@ class Experiment(BaseModel):
         """
         return self._prepared(self.data.open())
 
-    def _prepared(self, stream: Any) -> tuple[Method, Split, Plan | TaskPlan]:
-        """Return what :meth:`open` does, for data that are read already."""
-        made = self.resolved()
-        check_data(self, stream)
+    def _prepared(self, stream: Any, as_of: str | float | None = None
+                  ) -> tuple[Method, Split, Plan | TaskPlan]:
+        """Return what :meth:`open` does, for data that are read already; ``as_of``: :meth:`run`."""
+        made, more = self.resolved(), {}
+        if as_of is not None:
+            more["as_of"] = end = self._time(as_of, stream)
+            check_data(self, stream.before(np.nextafter(end, np.inf)))
+        else:
+            check_data(self, stream)
         if self.open_end:
             check_lead(getattr(self.protocol, "lead", 1))
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
-        split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
-                              made.tasks, made.seed)
+        split, plan = prepare(stream, made.split.model_dump(exclude_none=True), self.step,
+                              made.tasks, made.seed, **more)
         return made.method, split, plan
 
+    def _time(self, as_of: str | float, stream: Any) -> float:
+        """Return the time ``as_of``; raise :class:`FedvineError` for one that no row can have."""
+        if not isinstance(stream, EventStream):
+            raise FedvineError("A labelled graph has no times; leave out as_of (--as-of).")
+        if isinstance(as_of, str):
+            if not stream.dates and not re.fullmatch(r"[-+.\deE]+", as_of):
+                raise FedvineError(f"{stream.name} has times that are plain numbers; write as_of "
+                                   "(--as-of) as such a number, and not as a date or now.")
+            as_of = time_of(as_of, self.data.timezone or True)
+        return as_of
+
     def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
-            keep: bool = True, table: Any = None,
+            as_of: str | float | None = None, keep: bool = True, table: Any = None,
             changed: str | None = None, **options: Any) -> Run:
         """Prepare the run; ``options`` are those of :func:`fedvine.run`.
 
@@ -347,6 +398,9 @@ class Experiment(BaseModel):
             out: the run folder. Where it has a run of this experiment, rows that the data have got
                 since are taken in (:meth:`grown`).
             now: make a stage of the rows after the last whole one, too.
+            as_of: a time, "now" or a date as text, in the experiment's zone. Stages of a duration
+                are whole when their end is at or before it, with or without rows, and later rows
+                wait. None: when there is a row at or past their end.
             keep: the folder gets a copy of the data.
             table: the data, opened before; None: they are opened.
             changed: what to do where rows that were learned are gone from the data, or have other
@@ -368,24 +422,30 @@ class Experiment(BaseModel):
             sys.modules["torch"].set_num_threads(self.threads)
         if self.engine == "ray" and "engine" not in options:
             options |= {"engine": "ray", "workers": self.workers, "address": self.address}
+        if as_of is not None and now:
+            raise FedvineError("as_of (--as-of) says which stages are whole, and now (--now) makes "
+                               "one of all rows that are left; leave out one of them.")
         try:
-            found = self.grown(out, now) if out is not None else None
+            found = self.grown(out, now, as_of=as_of) if out is not None else None
         except Changed as other:
             if out is None or changed is None:
                 raise
             from fedvine.experiments.erase import correct
             correct(out, other, changed == "relearn")
-            found = self.grown(out, now)
+            found = self.grown(out, now, as_of=as_of)
         if found is not None:
             living, source = found
             method = self.resolved().method
             split, plan = living.rows.split, living.rows.plan
         else:
             table = self.data.open() if table is None else table
-            method, split, plan = self._prepared(table)
+            if as_of is not None and not self.open_end:
+                raise FedvineError("as_of (--as-of) is for a table that grows; write open_end = "
+                                   "true (--open) too.")
+            method, split, plan = self._prepared(table, as_of)
             source = {"digest": digest(split.stream), "names": names(split.stream),
                       "experiment": self.plain()}
-        step = self.protocol.stage_size(split.stream, self.resolved().stages)
+        step = self.protocol.stage_size(split.stream, self.step)
         made = run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
                    source=source, device=self.device, quorum=self.quorum, keep=keep, step=step,
                    final=bool(self.resolved().final), **options)
@@ -394,20 +454,20 @@ class Experiment(BaseModel):
         if found is None and self.open_end and out is not None and keep:
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)
-            found = self.grown(out, table=table)    # counts the rows that wait
+            found = self.grown(out, table=table, as_of=as_of)   # counts the rows that wait
         made.notes = (*made.notes, *dealt(self, len(split.parts)))
         made.news = [] if found is None else found[0].sentences
         return made
 
-    def grown(self, out: str | os.PathLike[str], now: bool = False, table: Any = None
-              ) -> tuple[LivingRun, dict[str, Any]] | None:
+    def grown(self, out: str | os.PathLike[str], now: bool = False, table: Any = None,
+              as_of: str | float | None = None) -> tuple[LivingRun, dict[str, Any]] | None:
         """Return the data of the run in ``out`` with what is new in them, and facts about them.
 
         The facts are those that ``experiment.toml`` has. None where the folder does not have data
         that can grow, or another run: that is refused when it is opened, with the keys that differ.
-        ``now`` and ``table`` are as in :meth:`run`. Raises :class:`FedvineError` if the folder is
-        in use while rows are to be added, or has learned rows that the data do not have any more;
-        nothing is changed then.
+        ``now``, ``table`` and ``as_of`` are as in :meth:`run`. Raises :class:`FedvineError` if the
+        folder is in use while rows are to be added, or has learned rows that the data do not have
+        any more; nothing is changed then.
         """
         folder = Path(out) / "data"
         if not StoredRows.there(folder):
@@ -418,7 +478,8 @@ class Experiment(BaseModel):
         living = LivingRun(folder, lambda: run_folder.alone(out), getattr(self.protocol, "lead", 1))
         if self.protocol.data == "graph" and not living.rows.plan.living:
             return None
-        living.look(self.data, now, table)
+        at = None if as_of is None else self._time(as_of, living.rows.split.stream)
+        living.look(self.data, now, table, at)
         return living, {key: known[key] for key in ("digest", "names", "edges", "experiment")
                         if key in known}
 
@@ -450,7 +511,7 @@ def check_data(experiment: Experiment, stream: Any) -> None:
             if isinstance(stream, Graph) else "a stream of edges; choose a method for links, such "
             "as fedlink_plus, or name a table of nodes as data, and its edges with --edges."))
     if isinstance(stream, EventStream) and not (experiment.data.dataset or experiment.data.sure):
-        stages = experiment.protocol.stage_size(stream, experiment.resolved().stages)
+        stages = experiment.protocol.stage_size(stream, experiment.step)
         plans.ask_about_far(stream.name, stream.order, stages, stream.dates)
         if experiment.stages is not None:
             ask_about_stages(len(stream), stages, stream.name)

@@ -1,8 +1,9 @@
 """Stay with data that grow: look again, learn the stages that are whole, write forecasts, go on.
 
 A look compares names, sizes and times of change of the data's files; a query is run. Where
-something differs the data are read, and where a stage is whole it is learned, as the same command
-would do. Between looks the run's folder is free: others may ask the run.
+something differs, or a stage has ended by the clock, the data are read, and where a stage is whole
+it is learned, as the same command would do. Between looks the run's folder is free: others may ask
+the run.
 
 ``follow.json`` in the run folder has the stages that the forecasts in a file are of. It is written
 after the file, so a process that is killed between learning and writing writes at its next start.
@@ -24,7 +25,7 @@ from typing import Any, Protocol, Self
 
 from fedvine.core.errors import FedvineError, TooEarly
 from fedvine.core.files import atomic, cache_folder, caching_in
-from fedvine.data.dates import moment
+from fedvine.data.dates import moment, time_of
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.spec import Data
@@ -100,6 +101,7 @@ class Pausing(Protocol):
 
 def follow(experiment: Experiment, out: str | os.PathLike[str], *, every: float = 60.0,
            forecasts: str | os.PathLike[str] | None = None, top: int = 5,
+           as_of: Callable[[], str | float] | None = None,
            carry: Callable[[Run], object] = Run.finish, say: Callable[[str], object] = print,
            pauses: Pausing | None = None) -> None:
     """Carry out a run and stay: whenever its data have grown by whole stages, learn them.
@@ -120,6 +122,8 @@ def follow(experiment: Experiment, out: str | os.PathLike[str], *, every: float 
             all: the likeliest items of all users, as :meth:`Forecasts.every` does; of a labelled
             graph the labels of all nodes.
         top: items a user.
+        as_of: returns at each look the time by which stages are whole, such as "now"
+            (:meth:`Experiment.run`); None: a stage is whole when there is a row at or past its end.
         carry: carries out a run that is not finished.
         say: gets the sentences for a person: what was learned, what waits, drift, failures.
         pauses: how to wait; None: for ``every`` seconds or a signal.
@@ -136,7 +140,7 @@ def follow(experiment: Experiment, out: str | os.PathLike[str], *, every: float 
     out = Path(out)
     with contextlib.ExitStack() as stack:
         given = stack.enter_context(Pauses()) if pauses is None else pauses
-        follower = _Follower(experiment, out, forecasts, top, carry, say, given)
+        follower = _Follower(experiment, out, forecasts, top, carry, say, given, as_of)
         stack.enter_context(_alone(follower))
         asked = False
         while True:
@@ -172,10 +176,11 @@ class _Follower:
 
     def __init__(self, experiment: Experiment, out: Path,
                  forecasts: str | os.PathLike[str] | None, top: int,
-                 carry: Callable[[Run], object], say: Callable[[str], object], pauses: Pausing
-                 ) -> None:
+                 carry: Callable[[Run], object], say: Callable[[str], object], pauses: Pausing,
+                 as_of: Callable[[], str | float] | None = None) -> None:
         self.experiment, self.out, self.top = experiment, out, top
         self.forecasts = None if forecasts is None else Path(forecasts)
+        self.as_of = as_of
         self.carry, self.say, self.pauses = carry, say, pauses
         self._seen: Any = None          # of data and run, at the last look that went well
         self._tried: str | None = None  # of the data, at the last look that failed
@@ -197,7 +202,7 @@ class _Follower:
         try:
             now = seen(self.experiment.data)
             if now is not None:
-                if (now, self._folder()) == self._seen:
+                if (now, self._folder()) == self._seen and not self._due():
                     return
                 if self._failed and now == self._tried and not asked and self._later():
                     return
@@ -214,6 +219,13 @@ class _Follower:
                         f"{error} The run stays as it is, and the data are looked at again."])
         gc.collect()
 
+    def _due(self) -> bool:
+        """Return whether a stage may have ended by the clock since the last look."""
+        if self.as_of is None:
+            return False
+        end = (_read(self.out / "data" / "rows.json") or {}).get("next")
+        return end is None or end <= time_of(str(self.as_of()))
+
     def _later(self) -> bool:
         """Return whether it is too early to try the same again: 1, 2, 4, ... looks lie between."""
         if self._failed & (self._failed - 1) == 0 or self._failed % SELDOM == 0:
@@ -227,11 +239,12 @@ class _Follower:
                 for file in (self.out / "data" / "rows.json", self.out / "summary.json")]
 
     def _go_on(self) -> None:
-        found = self.experiment.grown(self.out) if self.begun() else None
+        when = None if self.as_of is None else self.as_of()
+        found = self.experiment.grown(self.out, as_of=when) if self.begun() else None
         if found is not None and self._done(len(found[0].rows.plan)):
             self._tell(found[0].sentences)
             return
-        made = self.experiment.run(self.out)
+        made = self.experiment.run(self.out, as_of=when)
         learned = made.summary is None
         if learned:
             made.halted = lambda: self.pauses.stopping

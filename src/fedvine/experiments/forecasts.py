@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -365,23 +364,6 @@ def _numbers(ids: Ids, names: list[str]) -> tuple[list[str], np.ndarray]:
 # A client lets its own events before that time into a copy of its local state
 # (:mod:`fedvine.core.refresh`). A run that goes on has them in its own data; the table of a
 # finished run is read again, and may only have got rows after the learned ones.
-def time_of(text: str) -> float:
-    """Return the time of a number, or of an ISO date or date and time (UTC if not said) in seconds.
-
-    Raises :class:`FedvineError` for anything else.
-    """
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise FedvineError(f'"{text}" is no time; write a number, as in the table, or a date such '
-                           "as 2026-03-01 or 2026-03-01T08:30.") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-
-
 def plan_at(run: Run, plan: Plan, at: float) -> Plan:
     """Return the plan of the learned stages with its end moved to ``at``, which is asked about.
 

@@ -20,6 +20,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import Memory, World
+from fedvine.data.dates import Dates
 from fedvine.data.edge_features import said
 from fedvine.data.identity import digest
 from fedvine.data.node_features import scales, sums, tables
@@ -35,7 +36,7 @@ class Prepared:
     - ``scorer``: the server's, where it holds the graph; else None, and each client has its own
     - ``parts``: the streams that hold the names of users and items, by client; one called "all"
       where the server holds the graph, none where they are at the sites
-    - ``dates``: whether times are dates
+    - ``dates``: whether times are dates, or the zone in which they are shown
     - ``step``: duration or number of edges of a stage, where it is known
     - ``classes``: names of the classes of the sites' labelled graphs, where these are there alone
     """
@@ -47,7 +48,7 @@ class Prepared:
     stream: Any
     scorer: ServerScorer | None
     parts: Mapping[str, Any]
-    dates: bool = False
+    dates: Dates = False
     step: int | str | None = None
     classes: tuple[str, ...] = ()
 
@@ -75,10 +76,12 @@ class Prepared:
         """Open the run folder ``out``, or make it, with the facts that a run is known by.
 
         ``by`` is the column or the partition by which the data are split, ``name`` that of the data
-        (None: the stream's), ``source`` the facts by which they are found again (None: a digest of
-        the stream). Raises :class:`FedvineError` if another run is in the folder.
+        (None: the experiment's in ``source``, or else the stream's), ``source`` the facts by which
+        they are found again (None: a digest of the stream). Raises :class:`FedvineError` if another
+        run is in the folder.
         """
-        data: dict[str, Any] = {"name": name or self.stream.name}
+        named = (source or {}).get("experiment", {}).get("name")
+        data: dict[str, Any] = {"name": name or named or self.stream.name}
         if self.stream is not None:
             data |= {"edges": len(self.stream), **(source or {"digest": digest(self.stream)})}
         split = {"by": by, "clients": list(self.world.clients)}
@@ -110,7 +113,7 @@ def unused(method: Method, columns: Iterable[str]) -> tuple[str, ...]:
 def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[str], seed: int, *,
             stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None,
             since: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None,
-            dates: bool = False, known: Mapping[str, Any] | None = None,
+            dates: Dates = False, known: Mapping[str, Any] | None = None,
             facts: Mapping[str, Any] | None = None, classes: Iterable[str] = ()) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.
 

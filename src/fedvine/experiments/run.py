@@ -18,6 +18,7 @@ from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike
 from fedvine.core.replies import Query, RoundAborted
 from fedvine.core.state import Memory
+from fedvine.data.dates import moment
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import run_folder
@@ -114,6 +115,14 @@ class Run:
         if self._final is None and self.on_all and self.summary and "final" in self.summary:
             self._final = self.on_all()
         return self._final
+
+    @property
+    def learned_to(self) -> str:
+        """Return the end of what was learned as a date; empty where times are no dates."""
+        bounds: Any = getattr(self.plan, "bounds", None)
+        if not (bounds and self.ready.dates):
+            return ""
+        return moment(bounds[-1 if self.learned is None else self.learned + 1], self.ready.dates)
 
     def unscored(self) -> Run:
         """Let the run learn without being scored, and return it."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic
+from fedvine.data.dates import Dates
 
 FORMAT = 1          # of a run folder, in its experiment.toml; raised when an older one is not read
 CHOICE = "auto.json"
@@ -42,6 +43,11 @@ def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
                            "folders in another format; open it with that version, or run the "
                            "experiment again in another folder.")
     return found
+
+
+def zone(experiment: Mapping[str, Any]) -> Dates:
+    """Return the name of the time zone of a run folder's experiment; True: UTC."""
+    return experiment["data"].get("experiment", {}).get("data", {}).get("timezone") or True
 
 
 def read_summary(path: str | os.PathLike[str], stages: int = 0) -> dict[str, Any] | None:

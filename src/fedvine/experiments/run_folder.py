@@ -37,7 +37,13 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
 from fedvine.experiments import run_files
-from fedvine.experiments.run_files import Logs, read_experiment, read_lines, read_summary
+from fedvine.experiments.run_files import (
+    Logs,
+    read_experiment,
+    read_lines,
+    read_summary,
+    zone,
+)
 from fedvine.living.rows import StoredRows
 
 # -- the memory of a client or the server on disk: safetensors with a checksum, nothing unpickled --
@@ -123,7 +129,7 @@ def _sum(packs: Mapping[str, Packed], key: bytes) -> str:
 
 
 __all__ = ["RunFolder", "Save", "checked_save", "checkpoint", "read_experiment", "read_lines",
-           "read_packs", "read_summary", "write_packs"]
+           "read_packs", "read_summary", "write_packs", "zone"]
 
 
 class Save(NamedTuple):

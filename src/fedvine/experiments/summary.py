@@ -188,7 +188,7 @@ def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: C
     if replicates := ready.protocol.replicates_of(stages, plan):
         found[REPLICATES] = replicates
     if ready.dates:
-        found |= {"dates": True, "bounds": list(getattr(plan, "bounds", ()))}
+        found |= {"dates": ready.dates, "bounds": list(getattr(plan, "bounds", ()))}
     bounds: Any = getattr(plan, "bounds", ())
     if len(bounds) and not found["scores"]["test"]["client"]:
         found["unscored"] = {"step": ready.step, "times": [bounds[0], bounds[-1]]}
@@ -196,7 +196,7 @@ def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: C
     if any("drift" in line for line in log):
         shown = ready.protocol.shown
         found["drift"] = drift(log, shown.compared, shown.scores, method.name,
-                               stage_names(found.get("bounds")))
+                               stage_names(found.get("bounds"), ready.dates))
     if ready.notes:
         found["notes"] = list(ready.notes)
     if ready.self_loops is not None:

@@ -32,7 +32,7 @@ class Dashboard:
 
     def say(self, text: str) -> None:
         """Add a sentence about an event."""
-        self.sentences.append(f"{time.strftime('%H:%M:%S')}  {text}")
+        self.sentences.append(f"{time.strftime('%H:%M:%S %Z')}  {text}")
         if not self.console.is_terminal:
             self.console.print(self.sentences[-1], soft_wrap=True, highlight=False, markup=False)
 

@@ -89,7 +89,7 @@ class SiteTable:
                           "other times of this site; correct it, or set sure = true under [data] "
                           "of site.toml.")
         return {"edges": coarse(len(table), self.grain), "first": float(t[0]) if len(t) else None,
-                "last": float(t[-1]) if len(t) else None, "dates": self.read().dates,
+                "last": float(t[-1]) if len(t) else None, "dates": bool(self.read().dates),
                 **({"tables": True} if table.tables() or table.edge_columns else {}),
                 **({} if far is None else {"far": far})}
 

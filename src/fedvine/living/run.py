@@ -10,7 +10,7 @@ then goes on from the last save.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -50,25 +50,29 @@ class LivingRun:
     @property
     def sentences(self) -> list[str]:
         """Return what a person should know about rows that are not learned yet, or came late."""
-        return self._news if isinstance(self.rows.split.stream, Graph) else sentences(self.rows)
+        return self._news or sentences(self.rows.facts)
 
-    def look(self, data: Data, now: bool = False, table: Any = None) -> None:
+    def look(self, data: Data, now: bool = False, table: Any = None, as_of: float | None = None
+             ) -> None:
         """Read the data again, and take in what is new, as far as its stages are whole.
 
-        ``now``: also learn what would have to wait for more; ``table``: the data, opened before.
-        Raises :class:`FedvineError` where the data have lost or changed what is learned, or the run
-        is in use while something is to be added. Nothing is changed then.
+        ``now``: also learn what would have to wait for more; ``table``: the data, opened before;
+        ``as_of``: what is whole by this time, whatever rows there are (:func:`merged`). Raises
+        :class:`FedvineError` where the data have lost or changed what is learned, or the run is in
+        use while something is to be added. Nothing is changed then.
         """
         kept, sure = self.rows.split.stream, bool(data.sure)
         if data.append_only and table is None and isinstance(kept, EventStream):
-            self._take(lambda rows: source.look(data, rows, now), now, sure)
+            self._take(lambda rows: source.look(data, rows, now or as_of is not None), now, sure,
+                       as_of)
             return
         table = data.open() if table is None else table
         if data.dataset is None:
             table = as_before(kept, table, data.open, self.rows.column)
-        self.take(table, now, sure)
+        self.take(table, now, sure, as_of)
 
-    def take(self, table: Any, now: bool = False, sure: bool = False) -> None:
+    def take(self, table: Any, now: bool = False, sure: bool = False, as_of: float | None = None
+             ) -> None:
         """Take in what is new in ``table``; see :meth:`look`.
 
         ``sure``: times far from all others, and new classes and clients, are meant as they are.
@@ -83,13 +87,14 @@ class LivingRun:
             self._take_graph(table, now, sure)
             return
         read = digest(table) + names(table)
-        if self.rows.facts.get("read") != read or now:
+        if self.rows.facts.get("read") != read or now or as_of is not None:
             self._take(lambda rows: (
                 news(rows.split.stream, table, rows.plan.bounds[-1], rows.column,
-                     rows.folder.parent), lambda _: {"read": read, "files": None}), now, sure)
+                     rows.folder.parent), lambda _: {"read": read, "files": None}), now, sure,
+                as_of)
 
-    def _take(self, look: Callable[[StoredRows], tuple[News, Facts] | None], now: bool, sure: bool
-              ) -> None:
+    def _take(self, look: Callable[[StoredRows], tuple[News, Facts] | None], now: bool, sure: bool,
+              as_of: float | None) -> None:
         """Add the rows of a stream that ``look`` finds to be new."""
         found = look(self.rows)
         if found is None:
@@ -100,7 +105,7 @@ class LivingRun:
             if again.facts != self.rows.facts:      # another process was here meanwhile
                 self.rows, found = again, look(again)
             if found is not None:
-                self.rows = merged(self.rows, *found, now, sure)
+                self.rows = merged(self.rows, *found, now, sure, as_of)
 
     def _take_graph(self, table: Graph, now: bool, sure: bool) -> None:
         was = self.rows
@@ -123,25 +128,26 @@ def check_lead(lead: int) -> None:
                            "right before it is learned; set protocol.lead = 1.")
 
 
-def merged(kept: StoredRows, found: News, facts: Facts, now: bool = False, sure: bool = False
-           ) -> StoredRows:
+def merged(kept: StoredRows, found: News, facts: Facts, now: bool = False, sure: bool = False,
+           as_of: float | None = None) -> StoredRows:
     """Return the kept rows of a stream with the new ones, as far as their stages are whole.
 
     ``facts`` gives values for ``rows.json`` by the time up to which is learned then (None: no row
     is added); ``now``: make a stage of the rows after the last whole one, too; ``sure`` accepts
-    times far from all others. Raises :class:`FedvineError` for such a time otherwise
-    (:mod:`fedvine.data.plan`).
+    times far from all others. With ``as_of`` stages are whole by that time, and later rows wait
+    (:func:`fedvine.data.plan.grown`), so that none can be too far. Raises :class:`FedvineError` for
+    such a time otherwise (:mod:`fedvine.data.plan`).
     """
     stream, plan, table, learned = kept.split.stream, kept.plan, found.table, kept.plan.bounds[-1]
     t = np.asarray(table.t)[np.concatenate([found.late, found.rest])].astype(stream.t.dtype)
     order = np.concatenate([stream.order, np.maximum(t, as_time(t, learned))])
     step = kept.facts["step"]
-    if not sure:
+    if not sure and as_of is None:
         ask_about_far(stream.name, order, step, stream.dates, learned)
-    more = grown(plan, order, step, now)
+    more = grown(plan, order, step, now, as_of)
     if more is plan:
         changes = {**facts(None), "waiting": [len(found.rest), len(found.late)],
-                   "next": _next(plan, order, step)}
+                   "next": _next(plan, order, step), "as_of": as_of}
         same = all(kept.facts.get(key) == value for key, value in changes.items())
         return kept if same else kept.planned(plan, **changes)
     rows = taken(stream, found, learned, more.bounds[-1])
@@ -153,7 +159,8 @@ def merged(kept: StoredRows, found: News, facts: Facts, now: bool = False, sure:
     return kept.take(rows, more, **facts(more.bounds[-1]), waiting=[rest, 0],
                      new=[*(note for note in _unused(table.notes) if note not in noted), *clients],
                      noted=list(dict.fromkeys([*noted, *_unused(table.notes)])),
-                     late=kept.facts["late"] + len(found.late), next=_next(more, order, step))
+                     late=kept.facts["late"] + len(found.late), next=_next(more, order, step),
+                     as_of=as_of)
 
 
 def _unused(notes: Iterable[str]) -> list[str]:
@@ -169,16 +176,22 @@ def _next(plan: Plan, order: np.ndarray, step: int | str) -> float | None:
     return later_bounds(list(plan.bounds), far, step)[0]
 
 
-def sentences(kept: StoredRows) -> list[str]:
-    """Return what a person should know about a stream's rows that wait, or came late."""
-    facts, found = kept.facts, []
+def sentences(facts: Mapping[str, Any]) -> list[str]:
+    """Return what a person should know about a stream's rows that wait, or came late.
+
+    ``facts`` are those of ``rows.json``; of a graph there are none.
+    """
+    if "stream" not in facts:
+        return []
+    found, dates, as_of = [], facts["stream"].get("dates", False), facts.get("as_of")
     rest, late = facts.get("waiting", [0, 0])
     if rest or late:
         end, one = facts.get("next"), rest + late == 1
+        till = "" if as_of is not None else (", an event at or past it; --now learns "
+                                             f"{'it' if one else 'them'} at once")
         found.append(("1 row waits for the end of its stage" if one else
                       f"{rest + late:,} rows wait for the end of their stage")
-                     + ("" if end is None else f" ({moment(end, kept.split.stream.dates)})")
-                     + f", an event at or past it; --now learns {'it' if one else 'them'} at once.")
+                     + ("" if end is None else f" ({moment(end, dates)})") + f"{till}.")
     if late:
         found.append(f"{late:,} of them came late: their times are before the end of the last "
                      "learned stage.")

@@ -17,7 +17,16 @@ from fedvine.core.files import atomic_folder
 from fedvine.data.io.look import Look
 from fedvine.data.node_data import EDGES
 from fedvine.data.node_features import SIDES, scales
-from fedvine.data.plan import Plan, even_bounds, far_apart, later_bounds, periods, seconds
+from fedvine.data.plan import (
+    Plan,
+    check_calendar,
+    even_bounds,
+    far_apart,
+    later_bounds,
+    periods,
+    seconds,
+    started,
+)
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
@@ -93,11 +102,13 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     times = [f[end] for f in found.values() for end in ("first", "last") if f[end] is not None]
     if not times:
         raise FedvineError("No site has any edges; there is nothing to train on.")
+    check_calendar(every, all(one["dates"] for one in found.values()), "The federation")
     if slack is None:
         bounds = even_bounds(min(times), max(times), every, "the federation")
     else:
-        bounds = [min(times), *later_bounds([min(times)], newest(
-            found, math.ceil(quorum * len(found) - 1e-9), slack), str(every))]
+        bounds = [started(min(times), str(every))]
+        bounds += later_bounds(bounds, newest(found, math.ceil(quorum * len(found) - 1e-9), slack),
+                               str(every))
         if len(bounds) < 2:
             raise FedvineError(f"No stage of {every} is whole yet at enough sites; choose shorter "
                                "stages, or wait.")

@@ -55,7 +55,7 @@ def _of_query(data: Data, kept: StoredRows) -> tuple[News, Facts]:
     late = 0.0 if isinstance(data.append_only, bool) else seconds(data.append_only or 0)
     since = learned - late
     table = _read(data, replace(like(stream, kept.column), since=since, dates=stream.dates,
-                                form=data.time_format))
+                                form=data.time_format, timezone=data.timezone))
     if table is None:
         table = stream[:0]
     check_columns(stream, table)

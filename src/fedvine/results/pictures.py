@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.text import drawn
+from fedvine.data.dates import Dates, on_the_clock, zone_name
 from fedvine.tasks.shown import Lines, Matrix, Picture
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
@@ -142,10 +143,12 @@ _DPI = 150
 
 
 @style()
-def pictures(shown: Picture, bounds: Sequence[float] = ()) -> list[tuple[str, bytes]]:
+def pictures(shown: Picture, bounds: Sequence[float] = (), zone: Dates = True
+             ) -> list[tuple[str, bytes]]:
     """Return title and PNG of each plot; with ``same`` plots have one range of y.
 
-    ``bounds`` are those of the stages, in seconds since 1970, for plots over stages; empty: their
+    ``bounds`` are those of the stages, in seconds since 1970, for plots over stages, and ``zone``
+    is that in which they are shown; empty: their
     numbers.
     """
     from matplotlib.figure import Figure
@@ -158,7 +161,7 @@ def pictures(shown: Picture, bounds: Sequence[float] = ()) -> list[tuple[str, by
         if isinstance(plot, Matrix):
             _matrix(axes, plot)
         else:
-            _lines(axes, plot, bounds, plot.limits or limits)
+            _lines(axes, plot, bounds, plot.limits or limits, zone)
             if plot.legend and len(plot.series) > 1:
                 _legend(figure, axes)
         found.append((plot.title or plot.y or plot.x, Drawing(figure).rendered()))
@@ -175,17 +178,18 @@ def _same(shown: Picture) -> tuple[float, float] | None:
     return min(values) - margin, max(values) + margin
 
 
-def _lines(axes: Any, plot: Lines, bounds: Sequence[float], limits: tuple[float, float] | None
-           ) -> None:
+def _lines(axes: Any, plot: Lines, bounds: Sequence[float], limits: tuple[float, float] | None,
+           zone: Dates) -> None:
     """Draw a line for each series, with a mark at each point."""
     from matplotlib.ticker import MaxNLocator
     dated = plot.stages and len(bounds) > 0
+    clock = on_the_clock(bounds, zone) if dated else ()
 
     def place(x: Sequence[float]) -> Any:
         """Return dates: of stage 1 its start, of stage 1.5 the middle between two starts."""
         if not dated:
             return x
-        seconds = np.interp(x, np.arange(1, len(bounds) + 1), bounds)
+        seconds = np.interp(x, np.arange(1, len(bounds) + 1), clock)
         return np.floor(seconds).astype("int64").astype("datetime64[s]")
 
     for i, (name, x, y) in enumerate(plot.series):
@@ -197,7 +201,7 @@ def _lines(axes: Any, plot: Lines, bounds: Sequence[float], limits: tuple[float,
     if dated and (drawn_at := [v for _, x, _ in plot.series for v in x]):
         # The ticks leave out the year, or also the day: the label has the whole span.
         days = [str(day) for day in place([min(drawn_at), max(drawn_at)]).astype("datetime64[D]")]
-        label += f", {' to '.join(dict.fromkeys(days))}"
+        label += f", {' to '.join(dict.fromkeys(days))} {zone_name(zone)}"
     axes.set(xlabel=textwrap.fill(label, 52, break_on_hyphens=False), ylabel=plot.y)
     axes.set_title(textwrap.fill(drawn(plot.title), 48), fontsize=10)
     if limits:

@@ -11,6 +11,7 @@ from pathlib import Path
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.text import page
+from fedvine.data.dates import Dates
 from fedvine.results.pictures import pictures
 from fedvine.results.view import RunView, groups
 from fedvine.tasks.shown import Picture, Rows
@@ -29,7 +30,7 @@ th { border-bottom: 1px solid #888; text-align: left; }
 img { flex: 1 1 20em; min-width: 0; max-width: min(100%, 32em); height: auto; }
 pre { background: #f4f4f4; padding: 1em; overflow-x: auto; }
 @media (max-width: 30em) { body { margin: 1em auto; font-size: 14px; } }"""
-_DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
+_DATE = re.compile(r"\b\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?( [A-Z]+[+-]?\d*)?\b")
 
 
 def report(folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
@@ -69,17 +70,17 @@ def _compared(runs: Sequence[RunView]) -> str:
             made += [f"<h2>{page(group.heading)}</h2>", _html(group.table()),
                      _html(f"Scores are {first.task.shown.means}, of the periods that are named; "
                            "bytes and time are those of the whole run."),
-                     _images(Picture(group.plots(every=False)), first.bounds)]
+                     _images(Picture(group.plots(every=False)), first.bounds, first.zone)]
     return "".join(made)
 
 
 def _page(runs: Sequence[RunView]) -> str:
     """Return the HTML of one run."""
     run, = runs
-    made = [f"<h1>{page(run.title)}</h1>", *map(_html, filter(None, [run.periods()])),
-            *map(_html, run.printed()), _images(run.picture(), run.bounds)]
+    made = [f"<h1>{page(run.title)}</h1>", *map(_html, filter(None, [run.periods(), *run.waiting])),
+            *map(_html, run.printed()), _images(run.picture(), run.bounds, run.zone)]
     if drifted := run.drift_plots():
-        made.append(_images(Picture(drifted), run.bounds))
+        made.append(_images(Picture(drifted), run.bounds, run.zone))
     if partition := run.partition():
         made.append(_images(Picture(partition)))
     if rows := run.by_stage():
@@ -92,11 +93,11 @@ def _page(runs: Sequence[RunView]) -> str:
     return "".join(made)
 
 
-def _images(shown: Picture, bounds: Sequence[float] = ()) -> str:
+def _images(shown: Picture, bounds: Sequence[float] = (), zone: Dates = True) -> str:
     """Return plots as pictures within the page, which wrap in a narrow window."""
     made = "".join(f"<img alt='{page(title)}' src='data:image/png;base64,"
                    f"{base64.b64encode(png).decode()}'>"
-                   for title, png in pictures(shown, bounds))
+                   for title, png in pictures(shown, bounds, zone))
     return f"<div class='pictures'>{made}</div>"
 
 

@@ -25,6 +25,7 @@ from fedvine.data import dates
 from fedvine.experiments import run_folder
 from fedvine.experiments.reopened import task_of
 from fedvine.experiments.summary import Calls
+from fedvine.living.run import sentences
 from fedvine.tasks import drift
 from fedvine.tasks.shown import Lines, Matrix, Picture, Rows, by_stage, furthest
 from fedvine.tasks.task import REPLICATES, Task
@@ -52,6 +53,7 @@ class RunView:
     - ``living``: whether the run goes on when its table grows
     - ``times``: bounds of the stages, in seconds since 1970, where the data's times are dates
     - ``classes``: names of the classes of a labelled graph, where the folder keeps it
+    - ``kept``: what ``rows.json`` says of the rows that the folder keeps
     """
 
     folder: Path
@@ -65,13 +67,14 @@ class RunView:
     living: bool = False
     times: list[float] = field(default_factory=list)
     classes: Sequence[str] = ()
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def read(folder: str | os.PathLike[str]) -> RunView:
         """Return the run in ``folder``; raise :class:`FedvineError` if it is not finished."""
         experiment, summary = run_folder.read_experiment(folder), finished(folder)
         return RunView(Path(folder), experiment, summary,
-                       run_folder.read_lines(folder, "metrics.jsonl"))
+                       run_folder.read_lines(folder, "metrics.jsonl"), kept=kept_in(Path(folder)))
 
     # -- names, place and scores -------------------------------------------------------------------
     @cached_property
@@ -98,9 +101,14 @@ class RunView:
     @property
     def bounds(self) -> list[float]:
         """Return the stages' bounds in seconds since 1970; empty where times are not dates."""
-        found = self.summary.get("bounds") if self.summary.get("dates") is True else None
+        found = self.summary.get("bounds") if self.summary.get("dates") else None
         found = list(map(float, found)) if isinstance(found, list) else []
         return found if dates.shown(found) else self.times
+
+    @property
+    def zone(self) -> dates.Dates:
+        """Return the name of the time zone in which times are shown; True: UTC."""
+        return self.summary.get("dates") or run_folder.zone(self.experiment)
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -146,7 +154,7 @@ class RunView:
     # -- sentences and tables ----------------------------------------------------------------------
     def periods(self) -> str:
         """Return the sentence with the dates of the scored periods; empty without dates."""
-        days, found = dates.shown(self.bounds), []
+        days, found = dates.shown(self.bounds, self.zone), []
         stages: dict[str, list[int]] = {}
         for line in self.lines:
             stages.setdefault(str(line["period"]), []).append(line["stage"])
@@ -157,6 +165,21 @@ class RunView:
                              + (f"(stages {first + 1} to {last + 1})" if last > first
                                 else f"(stage {first + 1})"))
         return f"Stages from {days[0]} to {days[-1]}; {'; '.join(found)}." if found else ""
+
+    @property
+    def learned(self) -> str:
+        """Return to when the run has learned, as of when, and the zone; empty without dates."""
+        if not self.bounds:
+            return ""
+        as_of = self.kept.get("as_of")
+        return (f"Learned to {dates.moment(self.bounds[-1], self.zone)}"
+                + ("" if as_of is None else f", as of {dates.moment(as_of, self.zone)}")
+                + f". Times are those of {dates.zone_name(self.zone)}.")
+
+    @property
+    def waiting(self) -> list[str]:
+        """Return sentences on when the run has learned to, and on rows that wait or came late."""
+        return [*filter(None, [self.learned]), *sentences(self.kept)]
 
     @property
     def tables(self) -> list[str | Rows]:
@@ -179,7 +202,7 @@ class RunView:
         if not stages:
             return None
         period = {x["stage"]: str(x["period"]) for x in furthest(self.lines)}
-        days = dates.shown(self.bounds)
+        days = dates.shown(self.bounds, self.zone)
         return Rows(["stage", *(["from"] if days else []), "period",
                      *(shown.scores[key].name for key in keys)],
                     [[str(s + 1), *([days[s]] if days else []), period[s],
@@ -298,27 +321,36 @@ class RunView:
             "partition": {"by": self.experiment["split"].get("by") or "",
                           "plots": self.partition()},
             "drift": {"sentences": self.drift, "plots": self.drift_plots()},
-            "tables": self.tables, "costs": self.costs, "notes": self.summary.get("notes", []),
+            "tables": self.tables, "costs": self.costs, "notes": [
+                *self.waiting, *self.summary.get("notes", [])],
             "report": self.report, "settings": self.settings,
             "asks": {"kind": "forecasts" if task.data == "stream" else "labels",
-                     "clients": self.asked()}}, self.bounds)}
+                     "clients": self.asked()}}, self.bounds, self.zone)}
 
 
-def plain(value: Any, bounds: Sequence[float] = ()) -> Any:
+def kept_in(folder: Path) -> dict[str, Any]:
+    """Return the ``rows.json`` of a run folder, empty where it cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((folder / "data" / "rows.json").read_text("utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def plain(value: Any, bounds: Sequence[float] = (), zone: dates.Dates = True) -> Any:
     """Return values for JSON: tables and plots as objects, numbers with six digits, None for NaN.
 
     Text has no control codes. ``bounds`` are those of the stages, in seconds since 1970, for plots
-    over stages; empty without dates. Of many series only the first :data:`SERIES` are there;
-    ``left_out`` is the number of others.
+    over stages, which are shown in this ``zone``; empty without dates. Of many series only the
+    first :data:`SERIES` are there; ``left_out`` is the number of others.
     """
     def each(values: Any) -> list[Any]:
-        return [plain(v, bounds) for v in values]
+        return [plain(v, bounds, zone) for v in values]
     if isinstance(value, str):
         return escaped(value)
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: plain(v, bounds) for key, v in value.items()}
+        return {key: plain(v, bounds, zone) for key, v in value.items()}
     if isinstance(value, Matrix):
         return {"kind": "matrix", "title": escaped(value.title), "x": value.x, "y": value.y,
                 "names": each(value.names), "values": each(value.values)}
@@ -326,7 +358,7 @@ def plain(value: Any, bounds: Sequence[float] = ()) -> Any:
         return {"kind": "lines", "title": escaped(value.title or value.y), "x": value.x,
                 "limits": value.limits and each(map(float, value.limits)),
                 "shaded": value.shaded and each(map(float, value.shaded)),
-                "dates": dates.shown(list(bounds)) if value.stages and bounds else [],
+                "dates": dates.shown(list(bounds), zone) if value.stages and bounds else [],
                 "left_out": max(0, len(value.series) - SERIES),
                 "series": [{"name": escaped(name), "points": [
                     each(map(float, point)) for point in zip(x, y, strict=True)]}

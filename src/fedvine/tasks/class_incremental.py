@@ -188,13 +188,14 @@ class ClassIncremental(Task):
 
     @classmethod
     def prepare_open(cls, stream: Graph, split: Mapping[str, Any], stages: int | str | None,
-                     settings: TaskSettings, seed: int) -> tuple[Split, TaskPlan]:
+                     settings: TaskSettings, seed: int, as_of: float | None = None
+                     ) -> tuple[Split, TaskPlan]:
         """Return :meth:`prepare`'s pair for tables that grow (:mod:`fedvine.tasks.task_plan`).
 
-        Raises :class:`FedvineError` for a duration, too few classes, and settings that leave out
-        rows.
+        Raises :class:`FedvineError` for a duration or a time ``as_of``, too few classes, and
+        settings that leave out rows.
         """
-        if isinstance(stages, str):
+        if isinstance(stages, str) or as_of is not None:
             raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
         given = {"by": "louvain", "k": 3, "seed": seed} | dict(split)
         graph, plan = begin(stream, given, stages, settings, seed)

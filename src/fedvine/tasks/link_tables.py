@@ -204,7 +204,7 @@ def _unscored(summary: Mapping[str, Any]) -> str:
     if times and np.nextafter(times[0], np.inf) >= times[1]:
         only = sum(summary.get("sizes", {}).values()) == 1
         return ("Nothing was scored: " + ("there is one edge, at" if only else "all edges are at")
-                + f" the time {moment(times[0], bool(summary.get('dates')))}, and a forecast is "
+                + f" the time {moment(times[0], summary.get('dates', False))}, and a forecast is "
                 "scored on later edges; add rows of later times, or name another column with "
                 "--time.")
     if step == 1:
@@ -212,7 +212,7 @@ def _unscored(summary: Mapping[str, Any]) -> str:
                 "stage is shorter than one edge; add rows of later times.")
     wanted = ("shorter stages" if step is None else f"stages of fewer than {step:,} edges"
               if isinstance(step, int) else f"stages shorter than {step}")
-    dates = bool(summary.get("dates"))
+    dates = summary.get("dates", False)
     span = "" if not times else " (times go from {} to {}{})".format(
         *(moment(t, dates) for t in times),
         "" if dates or isinstance(step, int) else ", which count as seconds")

@@ -136,15 +136,16 @@ class Task(BaseModel):
 
     @classmethod
     def prepare_open(cls, stream: Any, split: Mapping[str, Any], stages: int | str | None,
-                     settings: Any, seed: int) -> tuple[Any, Any]:
+                     settings: Any, seed: int, as_of: float | None = None) -> tuple[Any, Any]:
         """Return what :meth:`prepare` does for data that grow: the whole stages, and their plan.
 
-        Raises :class:`FedvineError` where no stage is whole yet, and for a task that cannot grow.
+        ``as_of``: stages are whole by that time (:func:`fedvine.data.plan.grown`). Raises
+        :class:`FedvineError` where no stage is whole yet, and for a task that cannot grow.
         """
         if cls.data != "stream":
             raise FedvineError(f"Runs of {cls.model_fields['task'].default}s do not go on when "
                                "their data grow; leave out --open.")
-        plan = open_plan(stream, cls.stage_size(stream, stages))
+        plan = open_plan(stream, cls.stage_size(stream, stages), as_of=as_of)
         return stream.before(plan.bounds[-1]).split(**split), plan
 
     @classmethod

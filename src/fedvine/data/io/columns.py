@@ -15,6 +15,7 @@ import duckdb
 from fedvine.core.errors import FedvineError
 from fedvine.core.text import short
 from fedvine.data import names as naming
+from fedvine.data.dates import Dates
 from fedvine.data.io.parts import literal
 from fedvine.data.io.source import Source
 from fedvine.data.stream import CATEGORY, NUMBER
@@ -40,14 +41,16 @@ class Columns:
     """SQL for each role of ``raw``; every method raises :class:`FedvineError` on a bad value.
 
     ``names`` are the roles' columns at the source. Where ``source`` has no types, text that is a
-    whole number throughout becomes one.
+    whole number throughout becomes one. ``timezone`` is that of times that name none; the session
+    of ``connection`` has it.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, label: str,
-                 names: Mapping[str, str], source: Source) -> None:
+                 names: Mapping[str, str], source: Source, timezone: str | None = None) -> None:
         self.connection, self.table, self.names, self.source = connection, label, names, source
         self.untyped = source.untyped
-        self.dates = False      # whether the times that were read are dates
+        self.dates: Dates = False   # whether the times that were read are dates
+        self.timezone = timezone
         self.types: dict[str, str] = {row[0]: row[1] for row
                                       in connection.execute("DESCRIBE raw").fetchall()}
 
@@ -110,7 +113,7 @@ class Columns:
         if kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
             return self._float_time(role)
         if is_date(kind):
-            return self._date_time(role, timestamp(role, kind))
+            return self._date_time(role, zoned(role, kind))
         if kind != "VARCHAR":
             raise FedvineError(f'{self.table}: column "{self.names[role]}" is of type '
                                f"{short(kind)}, which is no time; a time is a number, a date or a "
@@ -126,7 +129,7 @@ class Columns:
                 if forms := self.forms(role):
                     self._refuse_form(role, forms)
                 self._refuse_time(role, f"{strict_date(role)} IS NULL")
-            return self._date_time(role, f"CAST({date} AS TIMESTAMP)")
+            return self._date_time(role, date)
         if not numbers and (forms := self.forms(role)):
             self._refuse_form(role, forms)
         self._refuse_time(role, f"{number} IS NULL")
@@ -202,7 +205,7 @@ class Columns:
         value = f"try_strptime(CAST({role} AS VARCHAR), {literal(form)})"
         self.refuse(role, f"{value} IS NULL", f'which is not of the form "{form}"',
                      "give the form that all of them have, such as %d.%m.%Y %H:%M")
-        return self._date_time(role, f"CAST({value} AS TIMESTAMP)")
+        return self._date_time(role, value)
 
     # -- the forms of a time -------------------------------------------------------------------
     def _float_time(self, role: str, value: str = "") -> str:
@@ -212,8 +215,10 @@ class Columns:
         return f"CAST({value} AS BIGINT)" if whole else value
 
     def _date_time(self, role: str, value: str) -> str:
+        # Where no zone is named all is UTC, and a cast to it costs nothing.
+        value = f"CAST({value} AS TIMESTAMP{'TZ' if self.timezone else ''})"
         self._refuse_time(role, f"NOT isfinite({value})")
-        self.dates = True
+        self.dates = self.timezone or True
         micro = f"epoch_us({value})"
         return (f"{micro} // 1000000" if self._all(f"{micro} % 1000000 = 0")
                 else f"{micro} / 1000000.0::DOUBLE")
@@ -314,9 +319,13 @@ def is_date(kind: str) -> bool:
 
 def timestamp(value: str, kind: str) -> str:
     """Return SQL of TIMESTAMP of a value whose type :func:`is_date`."""
-    # From nanoseconds with a zone DuckDB has no direct cast.
-    value = f"CAST({value} AS TIMESTAMPTZ)" if kind == "TIMESTAMPTZ_NS" else value
-    return f"CAST({value} AS TIMESTAMP)"
+    return f"CAST({zoned(value, kind)} AS TIMESTAMP)"
+
+
+def zoned(value: str, kind: str) -> str:
+    """Return SQL of a value whose type :func:`is_date`, with a zone where it has one."""
+    # From nanoseconds with a zone DuckDB has no direct cast to others without one.
+    return f"CAST({value} AS TIMESTAMPTZ)" if kind == "TIMESTAMPTZ_NS" else value
 
 
 def strict_date(text: str) -> str:

@@ -18,6 +18,7 @@ class Look:
     - ``since``: of a query at least the rows from this time on; None: all
     - ``dates``: whether times are seconds since 1970; ``form``: how they are written, if that is
       said
+    - ``timezone``: of times that name none; None: UTC
     - ``whole``: by role (src, dst, client; of a table of nodes node, client, label), whether its
       names are whole numbers; others are text then also where all look like numbers
     - ``kinds``: of the columns of edges, users (src) and items (dst) whether they are numbers or
@@ -28,13 +29,14 @@ class Look:
     since: float | None = None
     dates: bool = False
     form: str | None = None
+    timezone: str | None = None
     whole: Mapping[str, bool] = field(default_factory=dict)
     kinds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def second(self) -> int:
-        """Return a whole second that is not after ``since``."""
+        """Return a whole second that is not after ``since``, also on a clock of the time zone."""
         assert self.since is not None
-        return math.floor(self.since)
+        return math.floor(self.since) - (86_400 if self.timezone else 0)
 
     def condition(self, column: str, kind: str) -> str:
         """Return DuckDB's condition for a column of this type; rows without a time fulfil it.

@@ -26,7 +26,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
          time_format: str | None = None, sure: bool = False, database: str | None = None,
          users: Any = None, items: Any = None, store: str | os.PathLike[str] | None = None,
          name: str | None = None, memory_limit: str | None = None, look: Look | None = None,
-         missing: Sequence[str] = (), key: str | None = None) -> EventStream:
+         missing: Sequence[str] = (), key: str | None = None, timezone: str | None = None
+         ) -> EventStream:
     """Read a table of edges into a stream sorted by time; equal times keep their order.
 
     A source is a CSV file (also ``.tsv`` and gzip; with a header), a Parquet file, or many of one
@@ -44,8 +45,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         source: file, folder, pattern or query.
         src: column of sources, whole numbers or text, numbered by first appearance in time.
         dst: column of destinations, likewise.
-        time: column of numbers, dates or timestamps, the latter as seconds since 1970 (UTC where no
-            zone is given); int64 where all are whole, else float64.
+        time: column of numbers, dates or timestamps, the latter as seconds since 1970 (where no
+            zone is given that of ``timezone``); int64 where all are whole, else float64.
         client: column of text, kept as ``stream.codes[client]``.
         weight: column of finite numbers.
         label: column of whole numbers, -1 where empty.
@@ -66,6 +67,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         missing: words such as ``NA`` whose cells count as empty, in all columns but that of times.
         key: a column by which errors name a row, such as the number of a sale; None: they count
             rows.
+        timezone: a zone such as ``"Europe/Berlin"``, of times that name none and in which times are
+            shown; None: UTC.
 
     Returns:
         The stream.
@@ -75,7 +78,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
             that is empty or not of its column's type; for doubtful columns unless ``sure``.
     """
     whole, columns = (Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
-                             time_format, sure, part, missing, key) for part in (None, look))
+                             time_format, sure, part, missing, key, timezone)
+                      for part in (None, look))
     if sources.is_query(source):
         name = name or "query"
 

@@ -20,6 +20,7 @@ import numpy as np
 from fedvine.core.errors import FedvineError, NotWritten, near
 from fedvine.core.files import atomic_folder, cache_folder
 from fedvine.core.text import short
+from fedvine.data.calendar import zone_of
 from fedvine.data.io import checks
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.columns import Columns
@@ -41,8 +42,8 @@ class Wanted:
     def __init__(self, src: str, dst: str, time: str, client: str | None, weight: str | None,
                  label: str | None, features: Sequence[str], deleted: str | None,
                  bipartite: bool, time_format: str | None = None, sure: bool = False,
-                 look: Look | None = None, missing: Sequence[str] = (), key: str | None = None
-                 ) -> None:
+                 look: Look | None = None, missing: Sequence[str] = (), key: str | None = None,
+                 timezone: str | None = None) -> None:
         for role, column in {"src": src, "dst": dst, "time": time, "client": client,
                              "weight": weight, "label": label, "deleted": deleted,
                              "key": key}.items():
@@ -67,7 +68,9 @@ class Wanted:
         self.features, self.client, self.bipartite = len(features), client, bipartite
         # A look reads a part of a table that was read before: its columns are known.
         self.time_format, self.sure, self.look = time_format, sure or look is not None, look
-        self.missing, self.key = words_of(missing), key
+        self.missing, self.key, self.timezone = words_of(missing), key, timezone
+        if timezone is not None:
+            zone_of(timezone)
         if client is not None and not re.fullmatch(r"[^/\\\0]+", client):
             raise FedvineError(f'A client column cannot be called "{client}"; rename it.')
 
@@ -80,7 +83,8 @@ class Wanted:
         return (tuple(self.roles.items()), self.bipartite, self.time_format,
                 "learned" if self.features or "weight" in self.roles else "notes",
                 *(() if self.look is None else (self.look,)),
-                *(("missing", self.missing) if self.missing else ()))
+                *(("missing", self.missing) if self.missing else ()),
+                *(("timezone", self.timezone) if self.timezone else ()))
 
     @property
     def files(self) -> bool:
@@ -119,7 +123,8 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
     are whole numbers (``EventStream.whole``). Raises :class:`FedvineError` for a
     bad value, and for a doubtful column unless ``wanted.sure``.
     """
-    columns = Columns(connection, label, {**wanted.roles, "key": wanted.key or ""}, source)
+    columns = Columns(connection, label, {**wanted.roles, "key": wanted.key or ""}, source,
+                      wanted.timezone)
     if connection.execute("SELECT count(*) FROM raw").fetchone() == (0,):
         raise Empty(f"{label} has no rows.")
     look = wanted.look
@@ -212,7 +217,8 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
     short = re.sub(r"[^\w.-]+", "_", name)
     if key is not None and (found := _opened(place or parent / f"{short}-{key}", key)):
         return found
-    with _working_folder(parent) as work, _connected(work, label, memory_limit) as connection:
+    with _working_folder(parent) as work, _connected(
+            work, label, memory_limit, wanted.timezone) as connection:
         source = opened(connection)
         connection.execute(wanted.raw(source, label))
         key = key or _content(connection, (name, wanted.facts()))
@@ -384,7 +390,7 @@ def _working_folder(parent: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _connected(work: Path, label: str, memory_limit: str | None
+def _connected(work: Path, label: str, memory_limit: str | None, timezone: str | None
                ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a DuckDB database in ``work`` that fetches nothing; its errors become one sentence."""
     # Every thread needs buffers of its own, so that many of them do not fit a small limit.
@@ -400,7 +406,7 @@ def _connected(work: Path, label: str, memory_limit: str | None
         raise FedvineError(f'memory_limit "{memory_limit}" is no amount of memory; write for '
                            "example 2GB.") from error
     try:
-        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(f"SET TimeZone = {literal(timezone or 'UTC')}")
         # tables are read a few times and removed: to compress them took half of all seconds
         connection.execute("SET force_compression = 'uncompressed'")
         yield connection
