@@ -17,7 +17,7 @@ from fedvine.cli import compare, completion, site
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import run as running
 from fedvine.cli.options import console
-from fedvine.core.errors import FedvineError, HandedOver, Unanswered
+from fedvine.core.errors import FedvineError, HandedOver
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   rich_markup_mode=None, context_settings={"max_content_width": 100},
@@ -30,9 +30,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 def main(arguments: list[str] | None = None) -> None:
     """Run the command ``fedvine`` and exit.
 
-    Exit codes: 0; 2 for an error of the command, its files or the disk (one sentence on stderr); 4
-    for a question that nobody was there to answer; 1 for an error that is not foreseen; 130 if
-    stopped.
+    Exit codes: 0; 2 for an error of the command, its files or the disk (one sentence on stderr); 3
+    for a night that the gate did not let in; 4 for a question that nobody was there to answer; 1
+    for an error that is not foreseen; 130 if stopped.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug, openly = "--debug" in given, "--open-data" in given
@@ -76,7 +76,7 @@ def _notice(message: Warning | str, *where: Any) -> None:
 def _sentence(error: Exception) -> tuple[str, int]:
     """Return an error as one sentence, and the exit code."""
     if isinstance(error, FedvineError):
-        return str(error), 4 if isinstance(error, Unanswered) else 2
+        return str(error), error.code
     if hasattr(error, "format_message"):  # typer's own: an unknown option, a bad value
         return f"{error.format_message().rstrip('.')}.", 2  # type: ignore[attr-defined]
     if isinstance(error, OSError) and error.filename:
@@ -120,6 +120,8 @@ def show(name: Annotated[str, typer.Argument(
 
 
 app.command()(running.run)
+app.command()(running.nights)
+app.command()(running.rollback)
 app.command()(running.erase)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import threading
 import time as clock
 from collections.abc import Iterator
-from json import dump
+from json import dump, dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +19,8 @@ import typer
 
 from fedvine.cli import completion, options
 from fedvine.core.errors import FedvineError, Unanswered
+
+GATE = ["rows", "new", "clients", "scores"]
 
 
 @options.data_options()
@@ -62,6 +66,15 @@ def run(
         metavar="relearn|append", help="Where rows that were learned are gone or have other values "
         "[default: ask]: learn again from there on, or take them out and learn what is there now "
         "as late rows.")] = None,
+    stop_on: Annotated[str | None, typer.Option(
+        metavar="all|rows,new,clients,scores", help="A gate: learn nothing of a night with unusual "
+        "numbers of rows, shares of new users and items, silent clients, or a fall of scores; exit "
+        "code 3.")] = None,
+    anyway: Annotated[bool, typer.Option(
+        "--learn-anyway", help="Learn also where the gate would be closed.")] = False,
+    notify: Annotated[str | None, typer.Option(
+        metavar="COMMAND", help="Give COMMAND what became of the night, as JSON on its standard "
+        "input.")] = None,
     prefers: Annotated[str | None, typer.Option(
         "--for", metavar="all|new", help="Of fedlink_plus: the pairs whose scores decide what "
         "answers, all of them or those that did not meet before [default: all].")] = None,
@@ -88,7 +101,9 @@ def run(
     from fedvine.experiments.summary import keep_large_blocks
     keep_large_blocks()
     leave_out_compiler()
-    words = values, [*(settings or []), *([f"method.prefers={prefers}"] if prefers else [])]
+    gate = stop_on and f"gate.stop_on={GATE if stop_on == 'all' else stop_on.split(',')}"
+    words = values, [*(settings or []), *([f"method.prefers={prefers}"] if prefers else []),
+                     *([gate] if gate else [])]
     automatic = command.automatic(what, *words)
     if automatic is not None:
         whole, name = automatic
@@ -121,7 +136,7 @@ def run(
             with atomic(json, "w") as file:
                 dump(records(out), file, indent=1)
 
-    with _stoppable(out):
+    with _stoppable(out), _told(notify, out):
         if stay:
             from fedvine.experiments.follow import follow
             follow(experiment, out, every=options.seconds_of(every or "60s"), forecasts=forecasts,
@@ -129,14 +144,16 @@ def run(
                    say=lambda text: _say(text, experiment.data.timezone or True))
             raise KeyboardInterrupt
         try:
-            made = experiment.run(out, now=now, as_of=as_of, keep=keep, changed=changed)
+            made = experiment.run(out, now=now, as_of=as_of, keep=keep, changed=changed,
+                                  anyway=anyway)
         except Unanswered as error:
             if not sys.stdin.isatty():
                 raise
             answer = typer.prompt(f"{error}\nrelearn, append, or stop")
             if answer == "stop":
                 raise
-            made = experiment.run(out, now=now, as_of=as_of, keep=keep, changed=answer)
+            made = experiment.run(out, now=now, as_of=as_of, keep=keep, changed=answer,
+                                  anyway=anyway)
         for sentence in (*(made.notes if made.summary is None else ()), *made.news):
             _note(sentence)
         noted.update(made.notes)
@@ -147,6 +164,57 @@ def run(
         options.console().print(f"{view.method} reports\n{view.report}\n", highlight=False,
                                 soft_wrap=True)
     print(" ".join(filter(None, [view.learned, f"Kept in {out}"])))
+
+
+@contextlib.contextmanager
+def _told(command: str | None, out: Path) -> Iterator[None]:
+    """Tell a command what became of the night; a night that was refused has its line, too."""
+    state: dict[str, Any] = {"state": "ok", "why": []}
+    try:
+        yield
+    except FedvineError as error:
+        state = {"state": {3: "refused", 4: "question"}.get(error.code, "failed"),
+                 "why": getattr(error, "reasons", [str(error)])}
+        if error.code == 3:
+            from fedvine.experiments import nights
+            nights.log(out, {"refused": state["why"]})
+        raise
+    finally:
+        if command:
+            try:
+                subprocess.run(shlex.split(command), input=dumps({"run": str(out), **state}),
+                               text=True, timeout=60, check=True)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                _note(f"--notify {command} failed ({error}).")
+
+
+def nights(folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")]
+           ) -> None:
+    """List the nights of a run that goes on: rows, stages, seconds, scores, refusals."""
+    from rich.table import Table
+
+    from fedvine.experiments import nights as kept
+    table = Table("night", "stages", "rows", "seconds", "AUC", "MRR", "", box=None)
+    for line in kept.lines(folder):
+        scores = line.get("scores", {})
+        said = (f"back by {line['back']}, to before {line['to']}" if "back" in line else
+                f"refused: {'; '.join(line['refused'])}" if "refused" in line else "")
+        table.add_row(line["at"].replace("T", " ").replace("+00:00", " UTC"),
+                      *(f"{line[key]:,}" if key in line else "" for key in ("stages", "rows")),
+                      str(line.get("seconds", "")),
+                      *(f"{scores[key]:.3f}" if scores.get(key) is not None else "" for key in (
+                          "auc", "mrr")), said)
+    options.console().print(table)
+
+
+def rollback(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    nights: Annotated[int, typer.Option(min=1, help="How many nights.")] = 1,
+) -> None:
+    """Take back the last nights of a run: its rows, memory and scores are as before them."""
+    from fedvine.experiments import nights as kept
+    print(f"{folder} is as it was on {kept.back(folder, nights).replace('T', ' ')}, before "
+          f"{'that night' if nights == 1 else 'those nights'}.")
 
 
 def erase(

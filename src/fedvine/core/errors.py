@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable
 
 
 class FedvineError(ValueError):
-    """One sentence that names the file, row, key or client, and the way out."""
+    """One sentence that names the file, row, key or client, and the way out.
+
+    ``code`` is the exit code of the command that it ends.
+    """
+
+    code: int = 2
 
 
 class TooEarly(FedvineError):
@@ -16,6 +21,8 @@ class TooEarly(FedvineError):
 
 class Unanswered(FedvineError):
     """A question for a person, and nobody was there to answer it."""
+
+    code = 4
 
 
 class NotWritten(FedvineError):

@@ -177,6 +177,17 @@ class Graph:
         rows, edges = (np.full(n, block, np.int32) for n in (len(self), self.edges.shape[1]))
         return replace(self, came=Came(rows, rows, edges))
 
+    def as_of(self, block: int, classes: int, owners: int) -> Graph:
+        """Return the graph as it was at a block, with so many of its classes and owners."""
+        assert self.came is not None
+        nodes = np.flatnonzero(self.came.node <= block)
+        y = np.where(self.came.label <= block, self.y, -1)
+        found = replace(self, y=y).induced(nodes)
+        assert found.came is not None
+        owner = found.owner and found.owner._replace(names=found.owner.names[:owners])
+        return replace(found.kept(found.came.edge <= block), nodes=np.arange(len(nodes)),
+                       classes=self.classes[:classes], owner=owner)
+
     def thinned(self, features: float, edges: float, draw: np.random.Generator) -> Graph:
         """Return the graph with shares (0 to 1) of its features' values and of its edges.
 

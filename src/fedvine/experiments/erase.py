@@ -46,7 +46,7 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import FINAL
 from fedvine.experiments.reopened import method_of, of_kept
 from fedvine.experiments.run import Run
-from fedvine.experiments.run_files import FORMAT, PENDING
+from fedvine.experiments.run_files import FORMAT, NIGHTS, PENDING
 from fedvine.living import erased
 from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
@@ -54,7 +54,7 @@ from fedvine.living.rows import StoredRows
 RECEIPTS = "receipts"
 EXACT, AT_ONCE, CORRECTION = "exact", "at once", "correction"
 # Of a run folder: what an erasure deletes, as it may name persons or rests on their rows.
-_RESTS = ("summary.json", "follow.json", FINAL, ".auto", "noise", "clients.json")
+_RESTS = ("summary.json", "follow.json", FINAL, ".auto", "noise", "clients.json", NIGHTS)
 _OWN = {"experiment.toml", "data", "saves", RECEIPTS}
 _PLAN = ("stream", "parts", "plan", "by", "names", "seed", "clients", "grows", "graph")
 LATER = ("The tables that are read next have to lack the rows; rows that come back are those of a "

@@ -44,9 +44,10 @@ from fedvine.data.plan import Plan
 from fedvine.data.spec import Data, of_folder
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
-from fedvine.experiments import run_folder
+from fedvine.experiments import nights, run_folder
 from fedvine.experiments.prepare import check_final
 from fedvine.experiments.run import Run, run
+from fedvine.living.gate import Gate
 from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
 from fedvine.living.run import LivingRun, check_lead
@@ -133,6 +134,11 @@ class Experiment(BaseModel):
     open_end: bool = Field(default=False, description="the table grows: stages lie on an open "
                            "grid, and rows after the last whole one wait for the next run of the "
                            "command")
+    gate: Gate | None = Field(default=None, description="a night of a table that grows whose rows "
+                              "or scores are far from the usual ones is not learned; none: every "
+                              "one is")
+    keep_nights: int = Field(default=7, ge=0, le=1000, description="nights of a table that grows "
+                             "to which the run can go back")
     tasks: TaskSettings = Field(default_factory=lambda: TaskSettings(), description="tasks of a "
                                 "labelled graph")
     protocol: SerializeAsAny[Task] = Field(default_factory=LinkPrediction,
@@ -338,7 +344,7 @@ class Experiment(BaseModel):
         if not self.data.options:
             del values["data"]["options"]
         values["data"].pop("append_only", None)     # how it is read; what is learned is the same
-        for key in ("device", "engine", "workers", "address"):    # where, likewise
+        for key in ("device", "engine", "workers", "address", "gate", "keep_nights"):   # likewise
             values.pop(key, None)
         if not self.open_end:
             del values["open_end"]
@@ -389,7 +395,7 @@ class Experiment(BaseModel):
 
     def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
             as_of: str | float | None = None, keep: bool = True, table: Any = None,
-            changed: str | None = None, **options: Any) -> Run:
+            changed: str | None = None, anyway: bool = False, **options: Any) -> Run:
         """Prepare the run; ``options`` are those of :func:`fedvine.run`.
 
         Sets the number of threads that torch uses in this process.
@@ -406,6 +412,7 @@ class Experiment(BaseModel):
             changed: what to do where rows that were learned are gone from the data, or have other
                 values. "relearn" learns again from the first of them on; "append" takes them out,
                 and learns what is there instead as rows that came late.
+            anyway: learn also where the gate would be closed.
             **options: of :func:`fedvine.run`.
 
         Returns:
@@ -426,13 +433,13 @@ class Experiment(BaseModel):
             raise FedvineError("as_of (--as-of) says which stages are whole, and now (--now) makes "
                                "one of all rows that are left; leave out one of them.")
         try:
-            found = self.grown(out, now, as_of=as_of) if out is not None else None
+            found = self.grown(out, now, as_of=as_of, anyway=anyway) if out is not None else None
         except Changed as other:
             if out is None or changed is None:
                 raise
             from fedvine.experiments.erase import correct
             correct(out, other, changed == "relearn")
-            found = self.grown(out, now, as_of=as_of)
+            found = self.grown(out, now, as_of=as_of, anyway=anyway)
         if found is not None:
             living, source = found
             method = self.resolved().method
@@ -455,19 +462,23 @@ class Experiment(BaseModel):
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)
             found = self.grown(out, table=table, as_of=as_of)   # counts the rows that wait
+        if out is not None and self.gate is not None and not anyway:
+            made.check = self.gate.check_scores
+            made.undo = lambda: nights.back(out)
         made.notes = (*made.notes, *dealt(self, len(split.parts)))
         made.news = [] if found is None else found[0].sentences
         return made
 
     def grown(self, out: str | os.PathLike[str], now: bool = False, table: Any = None,
-              as_of: str | float | None = None) -> tuple[LivingRun, dict[str, Any]] | None:
+              as_of: str | float | None = None, anyway: bool = False
+              ) -> tuple[LivingRun, dict[str, Any]] | None:
         """Return the data of the run in ``out`` with what is new in them, and facts about them.
 
         The facts are those that ``experiment.toml`` has. None where the folder does not have data
         that can grow, or another run: that is refused when it is opened, with the keys that differ.
-        ``now``, ``table`` and ``as_of`` are as in :meth:`run`. Raises :class:`FedvineError` if the
-        folder is in use while rows are to be added, or has learned rows that the data do not have
-        any more; nothing is changed then.
+        ``now``, ``table``, ``as_of`` and ``anyway`` are as in :meth:`run`. Raises
+        :class:`FedvineError` if the folder is in use while rows are to be added, or has learned
+        rows that the data do not have any more; nothing is changed then.
         """
         folder = Path(out) / "data"
         if not StoredRows.there(folder):
@@ -475,7 +486,14 @@ class Experiment(BaseModel):
         known = run_folder.read_experiment(out).get("data", {})
         if not self.began(known):
             return None
-        living = LivingRun(folder, lambda: run_folder.alone(out), getattr(self.protocol, "lead", 1))
+        def before(kept: StoredRows, rows: Any, plan: Any) -> None:
+            if watched and isinstance(rows, EventStream):
+                watched.check_rows(kept, rows, plan)
+            nights.keep(out, max(self.keep_nights, int(self.gate is not None)))
+
+        watched = None if anyway else self.gate
+        living = LivingRun(folder, lambda: run_folder.alone(out), getattr(self.protocol, "lead", 1),
+                           before)
         if self.protocol.data == "graph" and not living.rows.plan.living:
             return None
         at = None if as_of is None else self._time(as_of, living.rows.split.stream)

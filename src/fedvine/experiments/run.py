@@ -21,10 +21,11 @@ from fedvine.core.state import Memory
 from fedvine.data.dates import moment
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
-from fedvine.experiments import run_folder
+from fedvine.experiments import nights, run_folder
 from fedvine.experiments.prepare import OnRound, Prepared, StageScores, loop, prepare, show
 from fedvine.experiments.run_files import read_choice
 from fedvine.experiments.summary import Costs, lines, logged, summary
+from fedvine.living.gate import Closed
 from fedvine.tasks.task import REPLICATES, Task, of
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
@@ -56,6 +57,9 @@ class Run:
             folder.logs.living = ready.plan.living
             clients.remember(folder.path / "noise")
         self._known: int | None = None      # stages of the plan when the last one was scored
+        self.check: Callable[[list[StageScores], int], object] = lambda stages, new: None
+        self.undo: Callable[[], object] = lambda: None      # where check raised Closed
+        self._began = time.monotonic()
         self.costs, self._last_save = Costs(), 0.0
         self.learned: int | None = None     # the stage that is asked; None: the last one
         self.on_all: Callable[[], Run] | None = None    # prepares the run on all labelled data
@@ -69,10 +73,14 @@ class Run:
             self.stages = self.stages or self.measured()
             yield from self.stages
             return
-        with self.folder.alone() if self.folder else contextlib.nullcontext():
-            if self.folder:
-                self.folder.tidy()
-            yield from self._carry_out()
+        try:
+            with self.folder.alone() if self.folder else contextlib.nullcontext():
+                if self.folder:
+                    self.folder.tidy()
+                yield from self._carry_out()
+        except Closed:
+            self.undo()
+            raise
 
     def _carry_out(self) -> Iterator[StageScores]:
         done, attempts = self._restore(), 0
@@ -85,6 +93,8 @@ class Run:
                 for stage in loop(self.method, self.server, self.clients, self.plan, done,
                                   self._round_done, self._known):
                     self._stage_done(stage, save=stage.t > done[0] or not self._is_end(*done))
+                    if self._known is not None and max(stage.found, default=-1) >= self._known:
+                        self.check(self.stages, max(stage.found))   # of a new stage, not learned
                     yield stage
                     self.costs.begin(self.clients)
                 break
@@ -254,6 +264,11 @@ class Run:
             if found := read_choice(self.folder.path):
                 self.summary["auto"] = found
             self.folder.finish(self.summary)
+            if self.plan.living:
+                nights.log(self.folder.path, {
+                    "stages": len(self.plan), "rows": len(self.ready.stream or ()),
+                    "seconds": round(time.monotonic() - self._began, 1), "scores":
+                    self.summary["scores"].get("live", self.summary["scores"]["test"])["mean"]})
 
     # -- forecasts -------------------------------------------------------------------------------
     def predict(self, client: str | int, user: str | int, top: int = 5) -> list[Any]:

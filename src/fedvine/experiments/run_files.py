@@ -19,19 +19,24 @@ from fedvine.data.dates import Dates
 FORMAT = 1          # of a run folder, in its experiment.toml; raised when an older one is not read
 CHOICE = "auto.json"
 PENDING = ".erased"     # in a run folder while persons are being erased
+NIGHTS, BACK = "nights", ".back"    # what is kept of nights; there while a run goes back
 _KEYS = {"t", "stage", "client", "n", "scores"}
 
 
-def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_experiment(path: str | os.PathLike[str], unfinished: bool = False) -> dict[str, Any]:
     """Return the resolved experiment of a run folder.
 
     Raises :class:`FedvineError` if the folder has none, is of another format, or holds anything but
-    files and folders, such as a link; and while persons are being erased from it.
+    files and folders, such as a link; and while persons are being erased from it, or it goes back
+    by a night (unless ``unfinished``).
     """
     refuse_links(Path(path))
     if (Path(path) / PENDING / "data").exists():
         raise FedvineError(f"An erasure in {path} was stopped on its way; give fedvine erase {path}"
                            ", which finishes it.")
+    if (Path(path) / BACK).exists() and not unfinished:
+        raise FedvineError(f"{path} was going back to an earlier night, and was stopped; give "
+                           f"fedvine rollback {path}, which finishes it.")
     try:
         found = tomllib.loads((Path(path) / "experiment.toml").read_text("utf-8"))
     except (OSError, ValueError) as error:

@@ -154,9 +154,10 @@ class RunFolder:
     Raises :class:`FedvineError` if the folder holds another experiment or other files.
     """
 
-    def __init__(self, path: str | os.PathLike[str], experiment: Mapping[str, Any] | None) -> None:
+    def __init__(self, path: str | os.PathLike[str], experiment: Mapping[str, Any] | None,
+                 unfinished: bool = False) -> None:
         self.path = Path(path)
-        experiment = read_experiment(path) if experiment is None else experiment
+        experiment = read_experiment(path, unfinished) if experiment is None else experiment
         plain = _plain(experiment)
         file = self.path / "experiment.toml"
         run_files.refuse_links(self.path)
@@ -172,7 +173,7 @@ class RunFolder:
                                "choose another one with --out.")
         if there and experiment is not None:
             written = tomllib.loads(tomlkit.dumps(plain))
-            differs = difference(written, read_experiment(self.path))
+            differs = difference(written, read_experiment(self.path, unfinished))
             if differs:
                 raise FedvineError(f"{self.path} holds a run of another experiment ({differs}); "
                                    "choose another folder with --out or delete it.")
@@ -182,7 +183,7 @@ class RunFolder:
                 self.path.mkdir(mode=0o700, exist_ok=True)
             with atomic(file, "w") as handle:
                 handle.write(tomlkit.dumps({"format": run_files.FORMAT, **plain}))
-        self._key = bytes.fromhex(digest_of(read_experiment(self.path)))
+        self._key = bytes.fromhex(digest_of(read_experiment(self.path, unfinished)))
         self.logs = Logs(self.path)
 
     def alone(self) -> contextlib.AbstractContextManager[None]:

@@ -188,10 +188,32 @@ class StoredRows:
         ``facts`` replace values of ``rows.json``. Raises :class:`FedvineError` where a file cannot
         be written; what was kept is as it was then.
         """
-        split = Split({}, graph, "") if graph.owner is None else graph.split(
-            graph.owner.column, clients=facts.get("clients", self.facts["clients"]))
+        split = _of_owners(graph, facts.get("clients", self.facts["clients"]))
         _write_graph(self.folder, split, plan, {**self.facts, **facts})
         return StoredRows.open(self.folder)
+
+    @staticmethod
+    def back(folder: Path, facts: dict[str, Any]) -> None:
+        """Go back to an earlier state of the rows, of which ``rows.json`` had these ``facts``."""
+        if "graph" in facts:
+            now = StoredRows.open(folder)
+            graph = now.split.stream.as_of(len(facts["plan"]["blocks"]) - 1, *facts["names"])
+            _write_graph(folder, _of_owners(graph, facts["clients"]), TaskPlan.of_facts(
+                facts["plan"]), {**facts, "graph": now.facts["graph"]})
+            return
+        stream = EventStream.open(folder / "stream", facts["stream"])
+        owner = None
+        if facts["names"]:
+            file = folder / f"owner-{stream.num_dst}.npy"
+            newest = max(folder.glob("owner-*.npy"), key=lambda f: int(f.stem.split("-")[1]))
+            owner = np.array(mapped(newest)[:stream.num_dst])
+            with atomic(file) as handle:
+                np.save(handle, owner)
+        if facts["grows"] and facts["by"]:
+            split = Split({}, stream, facts["by"], owner, names=tuple(facts["names"]))
+            _write_seen(folder, len(stream), *_owners(split, stream, owner))
+        with atomic(folder / "rows.json", "w") as handle:
+            json.dump(facts, handle)
 
     def planned(self, plan: Plan, **facts: Any) -> StoredRows:
         """Replace the plan, and values of ``rows.json``, where no row is added."""
@@ -310,6 +332,12 @@ def _commit(folder: Path, stream: dict[str, Any], parts: list[Any], plan: Plan,
             facts: dict[str, Any]) -> None:
     with atomic(folder / "rows.json", "w") as file:
         json.dump({**facts, "stream": stream, "parts": parts, "plan": plan.facts()}, file)
+
+
+def _of_owners(graph: Graph, clients: list[str] | None) -> Split:
+    """Return a graph that grows with the parts of its owners, or of some of them."""
+    return Split({}, graph, "") if graph.owner is None else graph.split(graph.owner.column,
+                                                                        clients=clients)
 
 
 # -- a labelled graph, which is written as a whole ------------------------------------------------

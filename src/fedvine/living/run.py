@@ -31,6 +31,8 @@ from fedvine.living.rows import StoredRows
 from fedvine.living.source import Facts
 from fedvine.tasks.task_plan import TaskPlan
 
+Before = Callable[[StoredRows, Any, Any], object]
+
 
 class LivingRun:
     """The data of a run that goes on, as far as it keeps them.
@@ -39,12 +41,15 @@ class LivingRun:
     - ``locked``: returns a context in which no other process uses the run; it raises
       :class:`FedvineError` where one does
     - ``lead``: how many stages ahead links are scored
+    - ``before``: called with the rows that are kept, the new ones (of a stream; or the whole graph)
+      and the plan with their stages, before they are taken in; what it raises changes nothing
     - ``sentences``: what a person should know about rows that wait, came late or were added
     """
 
     def __init__(self, folder: Path, locked: Callable[[], AbstractContextManager[Any]],
-                 lead: int = 1) -> None:
+                 lead: int = 1, before: Before = lambda kept, rows, plan: None) -> None:
         self.rows, self.locked, self.lead = StoredRows.open(folder), locked, lead
+        self.before = before
         self._news: list[str] = []
 
     @property
@@ -105,7 +110,7 @@ class LivingRun:
             if again.facts != self.rows.facts:      # another process was here meanwhile
                 self.rows, found = again, look(again)
             if found is not None:
-                self.rows = merged(self.rows, *found, now, sure, as_of)
+                self.rows = merged(self.rows, *found, now, sure, as_of, self.before)
 
     def _take_graph(self, table: Graph, now: bool, sure: bool) -> None:
         was = self.rows
@@ -117,6 +122,7 @@ class LivingRun:
                 was = self.rows = StoredRows.open(was.folder)
                 graph, plan, found = go_on(was.split.stream, was.plan, table, now)
                 if any(found) or len(plan) > len(was.plan):
+                    self.before(was, graph, plan)
                     self.rows = was.replaced(graph, plan)
         self._news = [*notes, *_of_tasks(graph, plan, found)]
 
@@ -129,13 +135,15 @@ def check_lead(lead: int) -> None:
 
 
 def merged(kept: StoredRows, found: News, facts: Facts, now: bool = False, sure: bool = False,
-           as_of: float | None = None) -> StoredRows:
+           as_of: float | None = None, before: Before = lambda kept, rows, plan: None
+           ) -> StoredRows:
     """Return the kept rows of a stream with the new ones, as far as their stages are whole.
 
     ``facts`` gives values for ``rows.json`` by the time up to which is learned then (None: no row
     is added); ``now``: make a stage of the rows after the last whole one, too; ``sure`` accepts
     times far from all others. With ``as_of`` stages are whole by that time, and later rows wait
-    (:func:`fedvine.data.plan.grown`), so that none can be too far. Raises :class:`FedvineError` for
+    (:func:`fedvine.data.plan.grown`), so that none can be too far. ``before`` is that of
+    :class:`LivingRun`. Raises :class:`FedvineError` for
     such a time otherwise (:mod:`fedvine.data.plan`).
     """
     stream, plan, table, learned = kept.split.stream, kept.plan, found.table, kept.plan.bounds[-1]
@@ -156,6 +164,7 @@ def merged(kept: StoredRows, found: News, facts: Facts, now: bool = False, sure:
     clients = [] if kept.column not in rows.codes else ask_about_names(
         "client", stream.categories[kept.column], rows.categories[kept.column],
         rows.codes[kept.column], stream.name, sure)
+    before(kept, rows, more)
     return kept.take(rows, more, **facts(more.bounds[-1]), waiting=[rest, 0],
                      new=[*(note for note in _unused(table.notes) if note not in noted), *clients],
                      noted=list(dict.fromkeys([*noted, *_unused(table.notes)])),

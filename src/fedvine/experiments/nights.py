@@ -1,0 +1,203 @@
+"""The nights of a run that goes on: what each brought, and the way back to before one.
+
+Before rows are taken in, the state of the run is kept in ``nights/``: ``<number>.json`` has what
+its small files said, and the digests of the pieces of its newest save. Pieces are files in
+``nights/pieces``, compressed; nights share those that did not change. The rows themselves only
+grow, so their earlier state is that of the earlier ``rows.json``.
+
+``nights/log.jsonl`` has a line a night, and one for each way back. Neither it nor what a ledger, an
+account or an erasure has written is ever taken back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedvine.core.errors import FedvineError
+from fedvine.core.files import atomic
+from fedvine.core.message import Packed
+from fedvine.data.graph import Graph
+from fedvine.experiments import run_folder
+from fedvine.experiments.run_files import BACK, NIGHTS
+from fedvine.living.rows import StoredRows
+
+PIECE = 1 << 18         # bytes of an array that are kept as one piece
+_SMALL = ("summary.json", "clients.json")
+
+
+def keep(folder: str | os.PathLike[str], most: int) -> None:
+    """Keep the state of a run before a night, as far as it has learned a whole stage.
+
+    The last ``most`` are kept. The folder must be locked.
+    """
+    place = Path(folder)
+    if not most:
+        return
+    nights = place / NIGHTS
+    ends = [save for save in sorted((place / "saves").glob("[0-9]*"))
+            if _read(save / "position.json").get("end")]
+    if not ends:
+        return
+    save = run_folder.RunFolder(place, None).restore(end=ends[-1].name)
+    assert save is not None
+    pieces = nights / "pieces"
+    pieces.mkdir(parents=True, exist_ok=True)
+    kept = {"format": 1, "at": _now(), "logs": _read(ends[-1] / "position.json")["logs"],
+            "rows": _read(place / "data" / "rows.json"),
+            "small": {name: _read(place / name) for name in _SMALL if (place / name).exists()},
+            "save": {**save._asdict(), "server": _cut(save.server, pieces), "clients": {
+                name: _cut(packed, pieces) for name, packed in save.clients.items()}}}
+    if isinstance(graph := StoredRows.open(place / "data").split.stream, Graph):
+        kept["rows"]["names"] = [len(graph.classes), len(graph.owner.names) if graph.owner else 0]
+    numbers = [int(file.stem) for file in _files(place)]
+    with atomic(nights / f"{max(numbers, default=0) + 1:06d}.json", "w") as file:
+        json.dump(kept, file)
+    for old in _files(place)[:-most]:
+        old.unlink()
+    needed = {piece for file in _files(place) for piece in _pieces(_read(file)["save"])}
+    for piece in pieces.iterdir():
+        if piece.name not in needed:
+            piece.unlink()
+
+
+def back(folder: str | os.PathLike[str], nights: int = 1) -> str:
+    """Go back to the state before the last ``nights``; return when that was kept.
+
+    Raises :class:`FedvineError` where so many are not kept, or a piece cannot be read; nothing is
+    changed then. A way back that was stopped is finished by the same call.
+    """
+    place = Path(folder)
+    with run_folder.alone(place):
+        if not (place / BACK).exists():
+            files = _files(place)
+            if not 0 < nights <= len(files):
+                have = f"{len(files)} night{'s' * (len(files) != 1)}"
+                raise FedvineError(f"{folder} can go back by {have}; say a number of nights up to "
+                                   "that." if files else
+                                   f"{folder} has kept no night to go back to.")
+            _save_of(place, _read(files[-nights]))      # all pieces are there
+            with atomic(place / BACK, "w") as file:
+                json.dump({"number": files[-nights].stem, "nights": nights}, file)
+        said = _read(place / BACK)
+        mark = place / NIGHTS / f"{said['number']}.json"
+        kept = _read(mark)
+        _put_back(place, kept)
+        for later in _files(place):
+            if later.stem >= said["number"]:
+                later.unlink()
+        log(place, {"back": said["nights"], "to": kept["at"]})
+        (place / BACK).unlink()
+    return kept["at"]
+
+
+def _put_back(place: Path, kept: dict[str, Any]) -> None:
+    save = _save_of(place, kept)
+    for name in ("follow.json", *_SMALL):
+        (place / name).unlink(missing_ok=True)
+    StoredRows.back(place / "data", kept["rows"])
+    runs = run_folder.RunFolder(place, None, unfinished=True)
+    runs.logs.living = True
+    runs.logs.cut(kept["logs"])
+    shutil.rmtree(place / "saves", ignore_errors=True)
+    runs.save(save)
+    for name, content in kept["small"].items():
+        with atomic(place / name, "w") as file:
+            json.dump(content, file, indent=1)
+
+
+def log(folder: str | os.PathLike[str], line: dict[str, Any]) -> None:
+    """Add a line to the log of nights."""
+    file = Path(folder) / NIGHTS / "log.jsonl"
+    file.parent.mkdir(exist_ok=True)
+    with open(file, "a", encoding="utf-8") as handle:
+        handle.write(json.dumps({"at": _now(), **line}) + "\n")
+
+
+def lines(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Return the lines of the log of nights; raise :class:`FedvineError` for no run's folder."""
+    run_folder.read_experiment(folder)
+    file = Path(folder) / NIGHTS / "log.jsonl"
+    try:
+        text = file.read_text("utf-8") if file.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+    except (OSError, ValueError) as error:
+        raise FedvineError(f"{file} cannot be read ({error}); delete it.") from error
+
+
+# -- pieces of a save ------------------------------------------------------------------------------
+def _cut(packed: Packed, pieces: Path) -> list[Any]:
+    """Write the pieces of a message that are not there yet; return what makes it again."""
+    return [_piece(packed.skeleton, pieces),
+            [[b.dtype.str, list(b.shape), [_piece(part, pieces) for part in _parts(b)]]
+             for b in packed.buffers]]
+
+
+def _parts(array: np.ndarray) -> Iterator[bytes]:
+    whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    for begin in range(0, len(whole), PIECE):
+        yield whole[begin:begin + PIECE].tobytes()
+
+
+def _piece(content: bytes, pieces: Path) -> str:
+    name = hashlib.blake2b(content, digest_size=16).hexdigest()
+    if not (pieces / name).exists():
+        temporary = pieces / f".{name}.{secrets.token_hex(4)}"
+        temporary.write_bytes(zlib.compress(content, 1))
+        os.replace(temporary, pieces / name)
+    return name
+
+
+def _joined(cut: list[Any], pieces: Path) -> Packed:
+    return Packed(_content(cut[0], pieces), [
+        np.frombuffer(b"".join(_content(name, pieces) for name in names), dtype).reshape(shape)
+        if names else np.empty(shape, dtype) for dtype, shape, names in cut[1]])
+
+
+def _content(name: str, pieces: Path) -> bytes:
+    try:
+        content = zlib.decompress((pieces / name).read_bytes())
+    except (OSError, zlib.error) as error:
+        raise FedvineError(f"{pieces / name} of a kept night cannot be read ({error}).") from error
+    if hashlib.blake2b(content, digest_size=16).hexdigest() != name:
+        raise FedvineError(f"{pieces / name} of a kept night was changed.")
+    return content
+
+
+def _pieces(save: dict[str, Any]) -> Iterator[str]:
+    for skeleton, buffers in (save["server"], *save["clients"].values()):
+        yield skeleton
+        for _, _, names in buffers:
+            yield from names
+
+
+def _save_of(place: Path, kept: dict[str, Any]) -> run_folder.Save:
+    pieces, save = place / NIGHTS / "pieces", kept["save"]
+    return run_folder.Save(**{**save, "server": _joined(save["server"], pieces), "clients": {
+        name: _joined(cut, pieces) for name, cut in save["clients"].items()}})
+
+
+def _files(place: Path) -> list[Path]:
+    return sorted((place / NIGHTS).glob("[0-9]*.json"))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,159 @@
+"""A gate before learning: a night whose rows or scores are far from the usual ones is not learned.
+
+A number of a new stage is compared with those of the last stages, by their median and median
+absolute deviation (MAD): it is unusual where it is further from the median than ``spread`` MAD
+(scaled as a normal deviation) and than a bound of its own. Fewer than ``nights`` stages close no
+gate.
+
+- ``rows``: the number of rows, as a logarithm; where stages are days, of the same weekday once
+  there are four of them
+- ``new``: the share of rows with a new user, and of rows with a new item
+- ``clients``: a client without a row that had some in each of the last stages
+- ``scores``: of the model and of the simple rivals on the new stage, before it is learned; only a
+  fall counts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedvine.core.errors import FedvineError
+from fedvine.data.plan import Plan
+from fedvine.data.split import firsts
+from fedvine.data.stream import EventStream
+from fedvine.living.rows import StoredRows
+
+WATCHED = ("rows", "new", "clients", "scores")
+SCORES = ("auc", "mrr", "auc_new", "mrr_new", "ndcg", "accuracy")
+DAY, WEEK, SAME = 86_400.0, 7, 4    # seconds, days, and stages of a weekday that are enough
+USUAL = 1.4826      # MAD of a normal distribution with deviation 1, inverse
+
+
+class Closed(FedvineError):
+    """The gate is closed: nothing of the night was learned; ``reasons`` say why."""
+
+    code = 3
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__(f"Nothing was learned, the gate is closed: {'; '.join(reasons)}. Look at "
+                         "the data; --learn-anyway goes on.")
+        self.reasons = list(reasons)
+
+
+class Gate(BaseModel):
+    """The table ``[gate]`` of an experiment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stop_on: tuple[Literal["rows", "new", "clients", "scores"], ...] = Field(
+        default=WATCHED, description="what is watched")
+    nights: int = Field(default=10, ge=3, description="stages that a new one is compared with, "
+                        "and that there must be")
+    spread: float = Field(default=5.0, gt=0, description="deviations from the median that are "
+                          "usual")
+    rows: float = Field(default=1.7, gt=1, description="times more or fewer rows that are usual in "
+                        "any case")
+    new: float = Field(default=0.3, gt=0, le=1, description="a rise of the share of rows with a "
+                       "new user or item that is usual in any case")
+    fall: float = Field(default=0.3, gt=0, le=1, description="share of a score that may be lost in "
+                        "any case")
+
+    # -- before rows are taken in ------------------------------------------------------------------
+    def check_rows(self, kept: StoredRows, rows: EventStream, plan: Plan) -> None:
+        """Raise :class:`Closed` where the new stages of a stream have unusual rows.
+
+        ``kept`` are the rows so far, ``rows`` the new ones, numbered as they are, ``plan`` the
+        stages with the new ones.
+        """
+        stream, column = kept.split.stream, kept.column
+        order = np.concatenate([np.asarray(stream.order, float), np.asarray(rows.order, float)])
+        stage = np.searchsorted(plan.bounds, order, side="right") - 1
+        many, found = len(plan), []
+        counts = np.bincount(stage[(stage >= 0) & (stage < many)], minlength=many)
+        shares = {}
+        for what, ends in (("user", [stream.src, rows.src]), ("item", [stream.dst, rows.dst])):
+            numbers = np.concatenate(ends)
+            _, first = firsts(numbers, int(numbers.max(initial=-1)) + 1)
+            shares[what] = np.bincount(stage[first], minlength=many)[:many] / np.maximum(counts, 1)
+        for t in range(len(kept.plan), many):
+            before = np.arange(max(t - self.nights, 0), t)
+            if len(before) < self.nights:
+                continue
+            if "rows" in self.stop_on:
+                found += self._counts(counts, plan, t)
+            for what, share in shares.items() if "new" in self.stop_on else ():
+                if self.unusual(share[t], share[before], self.new) > 0:
+                    found.append(f"{share[t]:.0%} of the rows of stage {t + 1} have a new {what}, "
+                                 f"usually {np.median(share[before]):.1%}")
+            if "clients" in self.stop_on and column is not None:
+                found += self._silent(stream, rows, column, stage, t)
+        if found:
+            raise Closed(found)
+
+    def _counts(self, counts: np.ndarray, plan: Plan, t: int) -> list[str]:
+        bounds = np.asarray(plan.bounds)
+        same = np.arange(t)
+        if abs(bounds[t + 1] - bounds[t] - DAY) <= 2 * 3600.0:     # a day, also of 23 or 25 hours
+            weekday = np.round((bounds[t] - bounds[:t]) / DAY).astype(int) % WEEK == 0
+            same = same[weekday] if weekday.sum() >= SAME else same
+        usual = np.log1p(counts[same[-self.nights:]])
+        if not self.unusual(np.log1p(counts[t]), usual, np.log(self.rows)):
+            return []
+        return [f"stage {t + 1} has {counts[t]:,} rows, usually {np.expm1(np.median(usual)):,.0f}"]
+
+    def _silent(self, stream: EventStream, rows: EventStream, column: str, stage: np.ndarray,
+                t: int) -> list[str]:
+        names = list(map(str, rows.categories[column]))
+        code = np.concatenate([stream.codes[column], rows.codes[column]])
+        recent = (stage >= t - self.nights) & (stage <= t)
+        held = np.zeros((self.nights + 1, len(names)), np.int64)
+        np.add.at(held, (stage[recent] - t + self.nights, code[recent]), 1)
+        silent = np.flatnonzero((held[:-1] > 0).all(0) & (held[-1] == 0)).tolist()
+        return [f'client "{names[k]}" has no row in stage {t + 1}, and had some in each of the '
+                f"{self.nights} before" for k in silent]
+
+    def unusual(self, value: float, before: np.ndarray, bound: float) -> int:
+        """Return 1 where a value is above the usual ones, -1 where it is below them, else 0."""
+        middle = float(np.median(before))
+        spread = self.spread * USUAL * float(np.median(np.abs(before - middle)))
+        far = value - middle
+        return int(np.sign(far)) if abs(far) > max(spread, bound) else 0
+
+    # -- when a new stage was scored, before it is learned -----------------------------------------
+    def check_scores(self, stages: Iterable[Any], wanted: int) -> None:
+        """Raise :class:`Closed` where a score of the stage ``wanted`` is far below the usual ones.
+
+        ``stages`` are the ``StageScores`` so far, ``wanted`` among them.
+        """
+        by = {s: found for stage in stages for s, found in stage.found.items()}
+        if "scores" not in self.stop_on or wanted not in by:
+            return
+        before = [s for s in sorted(by) if s < wanted][-self.nights:]
+        if len(before) < self.nights:
+            return
+        found, now = [], _means(by[wanted])
+        past = [_means(by[s]) for s in before]
+        for name, value in now.items():
+            usual = np.array([means[name] for means in past if name in means])
+            if len(usual) == self.nights and self.unusual(
+                    value, usual, self.fall * float(np.median(usual))) < 0:
+                found.append(f"{name} of stage {wanted + 1} is {value:.3f}, usually "
+                             f"{np.median(usual):.3f}")
+        if found:
+            raise Closed(found)
+
+
+def _means(clients: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the means over clients of the model's and the rivals' scores, by name."""
+    held: dict[str, list[float]] = {}
+    for result in clients.values():
+        rivals = result.get("drift", {}).get("rivals", {})
+        for who, scores in (("the model", result["scores"]), *rivals.items()):
+            for key in SCORES:
+                if scores.get(key) is not None:
+                    held.setdefault(f"{key} of {who}", []).append(float(scores[key]))
+    return {name: float(np.mean(values)) for name, values in held.items()}

@@ -1,0 +1,217 @@
+"""Nights that are taken back, and nights that the gate does not let in."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomlkit
+from wrong import fedvine
+
+from fedvine.core.errors import FedvineError
+from fedvine.experiments import nights
+from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.run_folder import RunFolder
+from fedvine.living.gate import Closed, Gate
+
+HEAD = "user,item,at,town\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+
+
+def days(count, daily=30, seed=0):
+    draw = np.random.default_rng(seed)
+    return [(f"u{int(12 * draw.random() ** 2)}", f"i{int(15 * draw.random() ** 2)}", day + i / 100,
+             ("ada", "bo")[i % 2]) for day in range(count) for i in range(daily)]
+
+
+def write(rows):
+    Path("shop.csv").write_text(HEAD + "".join(",".join(map(str, row)) + "\n" for row in rows))
+
+
+def made(name="popularity", **more):
+    return Experiment.model_validate({
+        "data": {"source": "shop.csv", "src": "user", "dst": "item", "time": "at",
+                 "client": "town"}, "method": {"name": name}, "stages": "1.0", "open_end": True,
+        "protocol": {"positives": 30, "negatives": 5}, **more})
+
+
+def state(folder):
+    """Return all that the next night rests on."""
+    save = RunFolder(folder, None).restore()
+    return (json.loads(Path(folder, "data/rows.json").read_text()),
+            {name: packed.skeleton for name, packed in save.clients.items()},
+            {name: [b.tobytes() for b in packed.buffers] for name, packed in save.clients.items()},
+            Path(folder, "metrics.jsonl").read_text(),
+            {key: value for key, value in json.loads(Path(folder, "summary.json").read_text())
+             .items() if "seconds" not in key and key not in ("by", "peak_memory_bytes")})
+
+
+@pytest.mark.parametrize(("method", "split"), [
+    ("popularity", {}), ("fedlink_plus", {}), ("fedlink", {"by": "hash", "k": 2})])
+def test_what_is_taken_back_has_not_been(method, split):
+    data = {} if not split else {"data": {"source": "shop.csv", "src": "user", "dst": "item",
+                                          "time": "at"}}
+    rows, bad = days(6), [(f"x{i}", f"new{i}", 5 + i / 50, "cy") for i in range(50)]
+    write(rows[:90])
+    night = made(method, split=split, **data)
+    night.run("run").finish()
+    write(rows[:150])
+    night.run("run").finish()
+    before = state("run")
+    shutil.copytree("run", "never")
+    write([*rows[:150], *bad, ("u1", "i1", 7.5, "ada")])
+    night.run("run").finish()
+    assert state("run") != before
+    assert nights.back("run") and state("run") == before
+    write(rows)
+    for folder in ("run", "never"):
+        night.run(folder).finish()
+    assert state("run") == state("never")
+    assert nights.back("run", 2) and len(json.loads(Path("run/data/rows.json").read_text())[
+        "plan"]["bounds"]) == 3
+    assert [set(line) & {"back", "rows"} for line in nights.lines("run")] == [
+        {"rows"}, {"rows"}, {"rows"}, {"back"}, {"rows"}, {"back"}]
+    with pytest.raises(FedvineError, match=r"can go back by|has kept no night"):
+        nights.back("run", 2)
+
+
+@pytest.mark.parametrize("place", range(7))
+def test_a_way_back_that_was_killed_is_finished(place, monkeypatch):
+    rows, left = days(5), [place]
+    for end in (90, 120):
+        write(rows[:end])
+        made().run("run").finish()
+        shutil.copytree("run", f"run{end}")
+    whole = os.replace
+
+    def killed(*given):
+        left[0] -= 1
+        if left[0] == -1:
+            raise KeyboardInterrupt
+        return whole(*given)
+
+    monkeypatch.setattr(os, "replace", killed)
+    try:
+        nights.back("run")
+    except KeyboardInterrupt:
+        if Path("run/.back").exists():
+            with pytest.raises(FedvineError, match="give fedvine rollback"):
+                made().run("run")
+        nights.back("run")
+    assert state("run") == state("run90")
+
+
+def test_few_nights_are_kept_and_share_what_did_not_change():
+    rows = days(14)
+    for day in range(3, 14):
+        write(rows[:30 * day])
+        made("fedlink_plus", keep_nights=3, method={"name": "fedlink_plus", "sampled": 5,
+                                                    "rounds": 1}).run("run").finish()
+    assert len(list(Path("run/nights").glob("0*.json"))) == 3
+    kept = sum(file.stat().st_size for file in Path("run/nights/pieces").iterdir())
+    saves = sum(file.stat().st_size for file in Path("run/saves").rglob("*.safetensors"))
+    assert kept < saves
+
+
+def labels(ids):
+    Path("nodes.csv").write_text("node,label,town,a,b\n" + "".join(
+        f"n{i},{'xyz'[i % 3]},{'ada' if i % 2 else 'bo'},{i % 3},{i % 5}\n" for i in ids))
+    Path("edges.csv").write_text("src,dst\n" + "".join(
+        f"n{i},n{(7 * i + 3) % 60}\n" for i in ids))
+
+
+def test_a_labelled_graph_goes_back():
+    night = Experiment.model_validate({
+        "data": {"source": "nodes.csv", "edges": "edges.csv", "node": "node", "label": "label",
+                 "client": "town"}, "method": {"name": "hop_ral", "width": 4, "expansion": 4},
+        "open_end": True, "final": False})
+    labels(range(60))
+    night.run("run").finish()
+    shutil.copytree("run", "never")
+    labels(range(120))
+    night.run("run").finish()
+    nights.back("run")
+    one, other = (json.loads(Path(f, "data/rows.json").read_text()) for f in ("run", "never"))
+    assert one["plan"] == other["plan"]
+    for folder in ("run", "never"):
+        night.run(folder).finish()
+    one, other = (Path(f, "metrics.jsonl").read_text() for f in ("run", "never"))
+    assert one == other
+
+
+BAD = {"a tenth of the rows": lambda rows: rows[::10],
+       "a doubled load": lambda rows: [*rows, *[(u, i, t + .004, c) for u, i, t, c in rows]],
+       "a silent client": lambda rows: [row for row in rows if row[3] == "ada"],
+       "all items renamed": lambda rows: [(u, f"p{i}", t, c) for u, i, t, c in rows]}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_the_gate_stops(kind):
+    rows = days(16)
+    write(rows[:30 * 14])
+    night = made("fedlink_plus", gate={}, method={"name": "fedlink_plus", "rounds": 2})
+    night.run("run").finish()
+    before = state("run")
+    write([*rows[:30 * 14], *BAD[kind](rows[30 * 14:30 * 15]), ("u0", "i0", 15.0, "ada"),
+           ("u0", "i0", 15.0, "bo")])
+    with pytest.raises(Closed):
+        night.run("run").finish()
+    assert state("run") == before
+    assert len(night.run("run", anyway=True).finish().plan) == 15
+
+
+def test_an_ordinary_night_is_learned():
+    rows = days(30)
+    write(rows[:30 * 12])
+    made(gate={}).run("run").finish()
+    for day in range(13, 30):
+        write(rows[:30 * day])
+        made(gate={}).run("run").finish()
+
+
+def test_a_fall_of_scores_alone_takes_the_night_back():
+    rows = days(16)
+    write(rows[:30 * 14])
+    night = made("frequency", gate={"stop_on": ["scores"], "fall": 0.1, "spread": 1.0})
+    night.run("run").finish()
+    before = state("run")
+    write([*rows[:30 * 14], *[(u, f"i{14 - int(i[1:])}", t, c) for u, i, t, c in rows[30 * 14:]]])
+    with pytest.raises(Closed, match="of stage"):
+        night.run("run").finish()
+    assert state("run") == before
+
+
+def test_the_command_says_so():
+    rows = days(14)
+    write(rows[:30 * 13])
+    Path("shop.toml").write_text(tomlkit.dumps({**made().plain(), "gate": {"nights": 5}}))
+    tell = f"{sys.executable} -c \"import sys; open('told.json','w').write(sys.stdin.read())\""
+    assert fedvine("run", "shop.toml", "--out", "run", "--notify", tell)[0] == 0
+    assert json.loads(Path("told.json").read_text())["state"] == "ok"
+    write([*rows[:30 * 13], *rows[30 * 13::10], ("u0", "i0", 14.0, "ada")])
+    code, _, said = fedvine("run", "shop.toml", "--out", "run", "--notify", tell)
+    assert code == 3 and "rows, usually 30" in said
+    assert json.loads(Path("told.json").read_text())["state"] == "refused"
+    assert fedvine("run", "shop.toml", "--out", "run", "--learn-anyway")[0] == 0
+    assert fedvine("rollback", "run")[0] == 0
+    code, out, _ = fedvine("nights", "run")
+    assert code == 0 and "refused" in out and "back by 1" in out
+    Path("shop.toml").write_text(Path("shop.toml").read_text() + '\nnotify = "touch x"\n')
+    assert fedvine("run", "shop.toml", "--out", "run")[0] == 2
+
+
+def test_counts_of_weekdays_are_compared_with_their_own():
+    gate = Gate(stop_on=("rows",))
+    counts = np.array([100, 100, 100, 100, 100, 10, 10] * 6)
+    plan = type("Plan", (), {"bounds": np.arange(len(counts) + 1) * 86_400.0})
+    assert not gate._counts(counts, plan, 40) and not gate._counts(counts, plan, 39)
+    counts[40] = 100
+    assert gate._counts(counts, plan, 40) == ["stage 41 has 100 rows, usually 10"]
