@@ -155,12 +155,12 @@ BAD = {"a tenth of the rows": lambda rows: rows[::10],
 
 @pytest.mark.parametrize("kind", BAD)
 def test_the_gate_stops(kind):
-    rows = days(16)
-    write(rows[:30 * 14])
+    rows = days(16, 80)
+    write(rows[:80 * 14])
     night = made("fedlink_plus", gate={}, method={"name": "fedlink_plus", "rounds": 2})
     night.run("run").finish()
     before = state("run")
-    write([*rows[:30 * 14], *BAD[kind](rows[30 * 14:30 * 15]), ("u0", "i0", 15.0, "ada"),
+    write([*rows[:80 * 14], *BAD[kind](rows[80 * 14:80 * 15]), ("u0", "i0", 15.0, "ada"),
            ("u0", "i0", 15.0, "bo")])
     with pytest.raises(Closed):
         night.run("run").finish()

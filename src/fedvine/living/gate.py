@@ -1,14 +1,15 @@
 """A gate before learning: a night whose rows or scores are far from the usual ones is not learned.
 
 A number of a new stage is compared with those of the last stages, by their median and median
-absolute deviation (MAD): it is unusual where it is further from the median than ``spread`` MAD
-(scaled as a normal deviation) and than a bound of its own. Fewer than ``nights`` stages close no
-gate.
+absolute deviation (MAD): it is unusual where it is further from the median than ``spread`` times
+the MAD (scaled as a normal deviation), ``spread`` times the deviation that chance gives to so few
+rows or queries, and a bound of its own. Fewer than ``nights`` stages close no gate.
 
 - ``rows``: the number of rows, as a logarithm; where stages are days, of the same weekday once
   there are four of them
 - ``new``: the share of rows with a new user, and of rows with a new item
-- ``clients``: a client without a row that had some in each of the last stages
+- ``clients``: a client without a row that had some in each of the last stages, if that is as
+  unusual as a number of rows
 - ``scores``: of the model and of the simple rivals on the new stage, before it is learned; only a
   fall counts
 """
@@ -31,6 +32,7 @@ WATCHED = ("rows", "new", "clients", "scores")
 SCORES = ("auc", "mrr", "auc_new", "mrr_new", "ndcg", "accuracy")
 DAY, WEEK, SAME = 86_400.0, 7, 4    # seconds, days, and stages of a weekday that are enough
 USUAL = 1.4826      # MAD of a normal distribution with deviation 1, inverse
+OF_A_QUERY = 0.4    # deviation of one query's part of a score in [0, 1]
 
 
 class Closed(FedvineError):
@@ -86,7 +88,9 @@ class Gate(BaseModel):
             if "rows" in self.stop_on:
                 found += self._counts(counts, plan, t)
             for what, share in shares.items() if "new" in self.stop_on else ():
-                if self.unusual(share[t], share[before], self.new) > 0:
+                usual = max(float(np.median(share[before])), 1 / max(counts[t], 1))
+                chance = np.sqrt(usual * (1 - usual) / max(counts[t], 1))
+                if self.unusual(share[t], share[before], self.new, chance) > 0:
                     found.append(f"{share[t]:.0%} of the rows of stage {t + 1} have a new {what}, "
                                  f"usually {np.median(share[before]):.1%}")
             if "clients" in self.stop_on and column is not None:
@@ -100,10 +104,15 @@ class Gate(BaseModel):
         if abs(bounds[t + 1] - bounds[t] - DAY) <= 2 * 3600.0:     # a day, also of 23 or 25 hours
             weekday = np.round((bounds[t] - bounds[:t]) / DAY).astype(int) % WEEK == 0
             same = same[weekday] if weekday.sum() >= SAME else same
-        usual = np.log1p(counts[same[-self.nights:]])
-        if not self.unusual(np.log1p(counts[t]), usual, np.log(self.rows)):
-            return []
-        return [f"stage {t + 1} has {counts[t]:,} rows, usually {np.expm1(np.median(usual)):,.0f}"]
+        usual = counts[same[-self.nights:]]
+        return [f"stage {t + 1} has {counts[t]:,} rows, usually {np.median(usual):,.0f}"
+                ] if self._far(counts[t], usual) else []
+
+    def _far(self, count: int, before: np.ndarray) -> bool:
+        """Return whether a number of rows is far from the usual ones."""
+        usual = np.log1p(before)
+        chance = 1 / np.sqrt(np.exp(np.median(usual)))      # of a count that is Poisson's, its log
+        return self.unusual(np.log1p(count), usual, np.log(self.rows), chance) != 0
 
     def _silent(self, stream: EventStream, rows: EventStream, column: str, stage: np.ndarray,
                 t: int) -> list[str]:
@@ -112,16 +121,20 @@ class Gate(BaseModel):
         recent = (stage >= t - self.nights) & (stage <= t)
         held = np.zeros((self.nights + 1, len(names)), np.int64)
         np.add.at(held, (stage[recent] - t + self.nights, code[recent]), 1)
-        silent = np.flatnonzero((held[:-1] > 0).all(0) & (held[-1] == 0)).tolist()
+        silent = [k for k in range(len(names)) if held[-1, k] == 0 and held[:-1, k].all()
+                  and self._far(0, held[:-1, k])]
         return [f'client "{names[k]}" has no row in stage {t + 1}, and had some in each of the '
                 f"{self.nights} before" for k in silent]
 
-    def unusual(self, value: float, before: np.ndarray, bound: float) -> int:
-        """Return 1 where a value is above the usual ones, -1 where it is below them, else 0."""
+    def unusual(self, value: float, before: np.ndarray, bound: float, chance: float) -> int:
+        """Return 1 where a value is above the usual ones, -1 where it is below them, else 0.
+
+        ``chance`` is the deviation that a number of so few rows or queries has.
+        """
         middle = float(np.median(before))
-        spread = self.spread * USUAL * float(np.median(np.abs(before - middle)))
+        usual = max(USUAL * float(np.median(np.abs(before - middle))), chance)
         far = value - middle
-        return int(np.sign(far)) if abs(far) > max(spread, bound) else 0
+        return int(np.sign(far)) if abs(far) > max(self.spread * usual, bound) else 0
 
     # -- when a new stage was scored, before it is learned -----------------------------------------
     def check_scores(self, stages: Iterable[Any], wanted: int) -> None:
@@ -137,23 +150,29 @@ class Gate(BaseModel):
             return
         found, now = [], _means(by[wanted])
         past = [_means(by[s]) for s in before]
-        for name, value in now.items():
-            usual = np.array([means[name] for means in past if name in means])
+        for name, (value, many) in now.items():
+            usual = np.array([means[name][0] for means in past if name in means])
             if len(usual) == self.nights and self.unusual(
-                    value, usual, self.fall * float(np.median(usual))) < 0:
+                    value, usual, self.fall * float(np.median(usual)),
+                    OF_A_QUERY / np.sqrt(many)) < 0:
                 found.append(f"{name} of stage {wanted + 1} is {value:.3f}, usually "
                              f"{np.median(usual):.3f}")
         if found:
             raise Closed(found)
 
 
-def _means(clients: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return the means over clients of the model's and the rivals' scores, by name."""
-    held: dict[str, list[float]] = {}
+def _means(clients: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Return the means of the model's and the rivals' scores, by name, and of how many queries.
+
+    They are means over all clients' queries.
+    """
+    held: dict[str, list[tuple[float, float]]] = {}
     for result in clients.values():
         rivals = result.get("drift", {}).get("rivals", {})
         for who, scores in (("the model", result["scores"]), *rivals.items()):
             for key in SCORES:
-                if scores.get(key) is not None:
-                    held.setdefault(f"{key} of {who}", []).append(float(scores[key]))
-    return {name: float(np.mean(values)) for name, values in held.items()}
+                many = result["n"].get("n_new" if key.endswith("_new") else "n", 0)
+                if scores.get(key) is not None and many:
+                    held.setdefault(f"{key} of {who}", []).append((float(scores[key]), many))
+    return {name: (sum(value * n for value, n in found) / sum(n for _, n in found),
+                   sum(n for _, n in found)) for name, found in held.items()}
