@@ -132,6 +132,24 @@ def test_a_follower_learns_when_the_clock_passes_midnight_without_a_new_row():
         "6 stages are learned, to 2024-05-07 CEST."]
 
 
+def test_rows_of_a_file_that_was_read_are_learned_once_their_day_is_over():
+    """Of a folder to which files are added no new file has to come."""
+    start = datetime(2024, 5, 1, tzinfo=BERLIN)
+    rows, data = sales(start, 6), {"source": "days", "src": "user", "dst": "item", "time": "at",
+                                   "client": "town", "timezone": "Europe/Berlin",
+                                   "append_only": True}
+    Path("days").mkdir()
+    for day in range(1, 7):
+        write([row for row in rows if row[2].day == day])
+        Path("shop.csv").rename(f"days/2024-05-0{day}.csv")
+    for day in (4, 6, 7):       # May 5 is a Sunday
+        found = made(data=data).run("run", as_of=f"2024-05-0{day}T02:00").finish()
+        assert found.plan.bounds[-1] == start.replace(day=day).timestamp()
+        kept = StoredRows.open(Path("run/data"))
+        assert len(kept.split.stream) == len([r for r in rows if r[2].day < day])
+    assert kept.facts["waiting"] == [0, 0] and kept.split.stream.arrived is None
+
+
 def test_old_grids_go_on_as_they_are():
     """A duration alone begins with the first event, also on a night by the clock."""
     start = datetime(2024, 5, 1, tzinfo=BERLIN)
