@@ -108,6 +108,13 @@ def test_rows_wait_come_late_and_the_folder_says_zone_and_time():
     page = report(["run"], "report.html").read_text()
     assert "as of" in page and "2024-05-09 02:00 CEST" in page and "rows wait" in page
     assert all(row[1].endswith(" CEST") for row in view.by_stage().rows)
+    kept = Path("run/data/rows.json")
+    whole = kept.read_text()
+    for wrong in ("[]", "{}", '{"stream": 1}', whole.replace("Europe/Berlin", "Nowhere")):
+        kept.write_text(wrong)      # a folder may come from another person
+        assert RunView.read("run").waiting == [
+            "Learned to 2024-05-09 CEST. Times are those of Europe/Berlin."]
+    kept.write_text(whole)
     code, _, said = fedvine("predict", "run", "--client", "ada", "--user", "u1")
     assert code == 0 and "As of 2024-05-09 CEST" in said
 
