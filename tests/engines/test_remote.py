@@ -334,6 +334,22 @@ def test_what_all_sites_refuse_is_not_tried_again(tmp_path):
         plan_together(federation.sites, federation.send, 0.001, 0.25, 0.25)
 
 
+def test_a_plan_of_a_calendar_is_made_of_the_sites_times_where_these_are_dates(tmp_path):
+    federation = Federation(tmp_path, EdgeBank.tiny())
+    federation.agree()
+    ask = federation.sites, federation.send, "30min from 00:10 Europe/Berlin", 0.25, 0.25
+    with pytest.raises(FedvineError, match="The federation has times that are plain numbers"):
+        plan_together(*ask)
+    for site in federation.sites.values():
+        site.read().dates = True
+    plan, (first, last) = plan_together(*ask), (
+        f([float(f(site.read().t)) for site in federation.sites.values()]) for f in (min, max))
+    inner = np.array(plan.bounds[:-1])
+    assert inner[0] <= first < inner[0] + 1800 and plan.bounds[-1] > last
+    assert (inner % 1800 == 600).all() and len(inner) > 2
+    assert len(plan_together(*ask, slack=0.0)) >= len(plan) - 1
+
+
 def test_seconds_that_a_site_claims_are_no_more_than_those_that_passed(tmp_path):
     federation = Federation(tmp_path, EdgeBank.tiny())
     deliver = federation.deliver

@@ -104,9 +104,17 @@ def test_rows_wait_come_late_and_the_folder_says_zone_and_time():
     view = RunView.read("run")
     assert view.learned == ("Learned to 2024-05-09 CEST, as of 2024-05-09 02:00 CEST. Times are "
                             "those of Europe/Berlin.")
+    assert view.dump()["notes"][0] == view.learned
     page = report(["run"], "report.html").read_text()
     assert "as of" in page and "2024-05-09 02:00 CEST" in page and "rows wait" in page
     assert all(row[1].endswith(" CEST") for row in view.by_stage().rows)
+    kept = Path("run/data/rows.json")
+    whole = kept.read_text()
+    for wrong in ("[]", "{}", '{"stream": 1}', whole.replace("Europe/Berlin", "Nowhere")):
+        kept.write_text(wrong)      # a folder may come from another person
+        assert RunView.read("run").waiting == [
+            "Learned to 2024-05-09 CEST. Times are those of Europe/Berlin."]
+    kept.write_text(whole)
     code, _, said = fedvine("predict", "run", "--client", "ada", "--user", "u1")
     assert code == 0 and "As of 2024-05-09 CEST" in said
 
@@ -129,6 +137,24 @@ def test_a_follower_learns_when_the_clock_passes_midnight_without_a_new_row():
     assert [s for s in said if "learned, to" in s] == [
         "4 stages are learned, to 2024-05-05 CEST.", "5 stages are learned, to 2024-05-06 CEST.",
         "6 stages are learned, to 2024-05-07 CEST."]
+
+
+def test_rows_of_a_file_that_was_read_are_learned_once_their_day_is_over():
+    """Of a folder to which files are added no new file has to come."""
+    start = datetime(2024, 5, 1, tzinfo=BERLIN)
+    rows, data = sales(start, 6), {"source": "days", "src": "user", "dst": "item", "time": "at",
+                                   "client": "town", "timezone": "Europe/Berlin",
+                                   "append_only": True}
+    Path("days").mkdir()
+    for day in range(1, 7):
+        write([row for row in rows if row[2].day == day])
+        Path("shop.csv").rename(f"days/2024-05-0{day}.csv")
+    for day in (4, 6, 7):       # May 5 is a Sunday
+        found = made(data=data).run("run", as_of=f"2024-05-0{day}T02:00").finish()
+        assert found.plan.bounds[-1] == start.replace(day=day).timestamp()
+        kept = StoredRows.open(Path("run/data"))
+        assert len(kept.split.stream) == len([r for r in rows if r[2].day < day])
+    assert kept.facts["waiting"] == [0, 0] and kept.split.stream.arrived is None
 
 
 def test_old_grids_go_on_as_they_are():

@@ -67,6 +67,10 @@ def test_what_join_writes_are_the_defaults_and_they_are_safe():
         policy.check(EdgeBank(), protocol=LinkPrediction(negatives=1_000_000))
     with pytest.raises(Refusal, match=r"a stage to be at least 1h long, and .* 3000 seconds"):
         policy.check(EdgeBank(), bounds=(0.0, 3000.0, 6000.0))
+    daily = policy.model_copy(update={"stage": "1d"})
+    daily.check(EdgeBank(), bounds=(0.0, 86_400.0, 169_200.0, 255_600.0))   # a day of 23 hours
+    with pytest.raises(Refusal, match="at least 1d long"):
+        daily.check(EdgeBank(), bounds=(0.0, 86_400.0, 169_100.0, 255_600.0))
 
 
 @pytest.mark.parametrize(("wanted", "value", "said"), [

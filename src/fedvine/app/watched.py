@@ -14,7 +14,7 @@ from fedvine.data.graph import Graph
 from fedvine.experiments.run_files import Tail, read_experiment, read_summary
 from fedvine.experiments.summary import Calls
 from fedvine.living.rows import StoredRows
-from fedvine.results.view import RunView, groups, plain
+from fedvine.results.view import RunView, groups, kept_in, plain
 
 _FILES = ("experiment.toml", "summary.json", "clients.json", "data/rows.json")
 
@@ -110,7 +110,7 @@ class Watched:
         if not now or now == self._kept:
             return
         split, plan = (rows := StoredRows.open(self.folder / "data")).split, rows.plan
-        run.stages, run.living, run.kept = len(plan), bool(plan.living), rows.facts
+        run.stages, run.living, run.kept = len(plan), bool(plan.living), kept_in(self.folder)
         run.classes = getattr(split.stream, "classes", ())
         for name, part in split.parts.items():
             ends = ([part.edges.shape[1]] if isinstance(part, Graph) else

@@ -110,7 +110,7 @@ def run(
         out = out or Path("runs") / f"{name}-s{whole.get('seed', 0)}"
         with _stoppable(out):
             experiment = command.chosen(whole, out, budget=budget, by=by, keep=keep,
-                                        say=options.tell)
+                                        as_of=as_of, say=options.tell)
     elif budget is not None or by is not None:
         raise FedvineError(f"--{'budget' if budget is not None else 'by'} belongs to fedvine run "
                            "auto; leave it out.")

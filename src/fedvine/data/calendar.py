@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -79,7 +79,7 @@ class Calendar:
     zone: tzinfo
 
     @staticmethod
-    @cache
+    @lru_cache(64)
     def of(stages: str) -> Calendar | None:
         """Return the calendar of such a text, None for a plain duration or any other text.
 

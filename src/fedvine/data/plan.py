@@ -264,8 +264,8 @@ def open_plan(stream: EventStream, stages: int | str, *, val: float = 0.15, test
             "1 edge" if stages == 1 else f"{stages:,} edges")
         raise TooEarly(f"{stream.name} does not have a whole stage of {length} yet: " + (
             "an event at or past its end is missing; choose shorter stages, or wait."
-            if as_of is None else
-            f"the first one has not ended at {moment(as_of, stream.dates)}; wait."))
+            if as_of is None or isinstance(stages, int) else
+            f"the first one ends at {moment(next_bound(bounds, stages), stream.dates)}; wait."))
     made = periods(bounds, known(stream.before(bounds[-1]), bounds), val, test)
     return replace(made, live=len(made))
 
@@ -332,6 +332,11 @@ def later_bounds(bounds: list[float], order: np.ndarray, stages: int | str) -> l
             made.append(bounds[0] + step * i)
         i += 1
     return made
+
+
+def next_bound(bounds: list[float], stages: str) -> float:
+    """Return the end of the stage after the last of ``bounds``; see :func:`grown`."""
+    return later_bounds(bounds, np.array([bounds[-1] + 2 * seconds(stages)]), stages)[0]
 
 
 # -- rows whose time is far from all others: a clock or a date that may be wrong -------------------

@@ -94,14 +94,15 @@ def automatic(what: str, options: dict[str, Any], settings: Iterable[str]) -> tu
 
 
 def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str | None = None,
-           by: str | None = None, keep: bool = True,
+           by: str | None = None, keep: bool = True, as_of: str | None = None,
            say: Callable[[str], object] = print) -> Experiment:
     """Return the experiment with the method that is best before its test period.
 
     ``values`` are those of :func:`automatic`; ``method`` may have ``budget``, ``by`` and
-    ``candidates``. The folder ``out`` gets the choice and the chosen run so far, which goes on
-    there. Raises :class:`FedvineError` for a setting or score that does not fit, data that cannot
-    be read, a folder with another run, and where no candidate can be run.
+    ``candidates``; ``as_of`` is as in :meth:`Experiment.run`. The folder ``out`` gets the choice
+    and the chosen run so far, which goes on there. Raises :class:`FedvineError` for a setting or
+    score that does not fit, data that cannot be read, a folder with another run, and where no
+    candidate can be run.
     """
     settings = build(Auto, values["method"], under="method.")
     limit = auto.seconds_of(budget or settings.budget)
@@ -113,7 +114,7 @@ def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str |
     table, key = None, ""
 
     def start(word: str, folder: Path) -> Run:
-        return experiment(word).run(folder, keep=keep, table=table)
+        return experiment(word).run(folder, keep=keep, table=table, as_of=as_of)
 
     known = read_choice(out)
     if known is None:

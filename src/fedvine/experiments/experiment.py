@@ -366,15 +366,11 @@ class Experiment(BaseModel):
         """
         return self._prepared(self.data.open())
 
-    def _prepared(self, stream: Any, as_of: str | float | None = None
+    def _prepared(self, stream: Any, as_of: float | None = None
                   ) -> tuple[Method, Split, Plan | TaskPlan]:
         """Return what :meth:`open` does, for data that are read already; ``as_of``: :meth:`run`."""
-        made, more = self.resolved(), {}
-        if as_of is not None:
-            more["as_of"] = end = self._time(as_of, stream)
-            check_data(self, stream.before(np.nextafter(end, np.inf)))
-        else:
-            check_data(self, stream)
+        made, more = self.resolved(), {} if as_of is None else {"as_of": as_of}
+        check_data(self, stream if as_of is None else stream.before(np.nextafter(as_of, np.inf)))
         if self.open_end:
             check_lead(getattr(self.protocol, "lead", 1))
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
@@ -449,6 +445,7 @@ class Experiment(BaseModel):
             if as_of is not None and not self.open_end:
                 raise FedvineError("as_of (--as-of) is for a table that grows; write open_end = "
                                    "true (--open) too.")
+            as_of = None if as_of is None else self._time(as_of, table)     # of one moment alone
             method, split, plan = self._prepared(table, as_of)
             source = {"digest": digest(split.stream), "names": names(split.stream),
                       "experiment": self.plain()}

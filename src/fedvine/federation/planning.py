@@ -16,7 +16,7 @@ from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Number, Several, Text, check
 from fedvine.core.replies import RoundAborted
 from fedvine.data.io.nodes import in_order
-from fedvine.data.plan import Plan, by_count, by_time, later_bounds, seconds
+from fedvine.data.plan import Plan, by_count, by_time, next_bound
 from fedvine.engines.remote import Send, Unreachable, ask, enough
 from fedvine.federation.order import Order
 from fedvine.living import sites
@@ -88,10 +88,9 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
         admitted(found, order, here, times, sites.first_stages(times, plan.bounds),
                  next_stage(file.parent))
     if order.live:
-        further = later_bounds(list(plan.bounds), np.array([2.0 * seconds(order.every)]) +
-                               plan.bounds[-1], order.every)
         found["state"] = {
-            "next": further[0] + (slack or 0.0), "stages": len(plan), "dates": found["dates"],
+            "next": next_bound(list(plan.bounds), order.every) + (slack or 0.0),
+            "stages": len(plan), "dates": found["dates"],
             "clients": {name: {"last": times[name]["last"] if name in times else None,
                                "far": times.get(name, {}).get("far"),
                                "gone": name in away, "answers": name in times,

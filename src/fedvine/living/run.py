@@ -21,7 +21,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.dates import moment
 from fedvine.data.graph import Graph
 from fedvine.data.identity import digest, names
-from fedvine.data.plan import Plan, ask_about_far, grown, later_bounds, seconds
+from fedvine.data.plan import Plan, ask_about_far, grown, next_bound
 from fedvine.data.spec import Data
 from fedvine.data.stream import EventStream, as_time
 from fedvine.living import source
@@ -155,7 +155,7 @@ def merged(kept: StoredRows, found: News, facts: Facts, now: bool = False, sure:
     more = grown(plan, order, step, now, as_of)
     if more is plan:
         changes = {**facts(None), "waiting": [len(found.rest), len(found.late)],
-                   "next": _next(plan, order, step), "as_of": as_of}
+                   "next": _next(plan, step), "as_of": as_of}
         same = all(kept.facts.get(key) == value for key, value in changes.items())
         return kept if same else kept.planned(plan, **changes)
     rows = taken(stream, found, learned, more.bounds[-1])
@@ -168,7 +168,7 @@ def merged(kept: StoredRows, found: News, facts: Facts, now: bool = False, sure:
     return kept.take(rows, more, **facts(more.bounds[-1]), waiting=[rest, 0],
                      new=[*(note for note in _unused(table.notes) if note not in noted), *clients],
                      noted=list(dict.fromkeys([*noted, *_unused(table.notes)])),
-                     late=kept.facts["late"] + len(found.late), next=_next(more, order, step),
+                     late=kept.facts["late"] + len(found.late), next=_next(more, step),
                      as_of=as_of)
 
 
@@ -177,12 +177,9 @@ def _unused(notes: Iterable[str]) -> list[str]:
     return [note for note in notes if note.endswith(" not used.")]
 
 
-def _next(plan: Plan, order: np.ndarray, step: int | str) -> float | None:
+def _next(plan: Plan, step: int | str) -> float | None:
     """Return the end of the stage whose rows wait; None where it is a number of rows."""
-    if isinstance(step, int):
-        return None
-    far = np.append(order[-1:], plan.bounds[-1] + 2 * seconds(step))
-    return later_bounds(list(plan.bounds), far, step)[0]
+    return None if isinstance(step, int) else next_bound(list(plan.bounds), step)
 
 
 def sentences(facts: Mapping[str, Any]) -> list[str]:

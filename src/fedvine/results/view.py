@@ -329,11 +329,14 @@ class RunView:
 
 
 def kept_in(folder: Path) -> dict[str, Any]:
-    """Return the ``rows.json`` of a run folder, empty where it cannot be read."""
-    with contextlib.suppress(OSError, ValueError):
+    """Return the ``rows.json`` of a run folder, empty where nothing can be said of it."""
+    try:
         found = json.loads((folder / "data" / "rows.json").read_text("utf-8"))
-        return found if isinstance(found, dict) else {}
-    return {}
+        sentences(found)
+        dates.moment(found.get("as_of") or 0, True)
+        return found
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
 
 
 def plain(value: Any, bounds: Sequence[float] = (), zone: dates.Dates = True) -> Any:

@@ -115,11 +115,11 @@ def from_frame(frame: Any, *, src: str, dst: str, time: str, client: str | None 
                time_format: str | None = None, sure: bool = False, users: Any = None,
                items: Any = None, store: str | os.PathLike[str] | None = None,
                name: str | None = None, memory_limit: str | None = None,
-               missing: Sequence[str] = (), key: str | None = None, look: Look | None = None
-               ) -> EventStream:
+               missing: Sequence[str] = (), key: str | None = None, look: Look | None = None,
+               timezone: str | None = None) -> EventStream:
     """Read a pandas or polars frame or a pyarrow table of edges; see :func:`read`."""
     columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
-                     time_format, sure, look, missing, key)
+                     time_format, sure, look, missing, key, timezone)
     found = made(lambda connection: sources.from_frame(connection, frame, columns.names()),
                  "the frame", columns, name or "frame", store, memory_limit)
     return with_tables(found, users, items, src=src, dst=dst, sure=sure, missing=columns.missing)
