@@ -79,8 +79,11 @@ class Gate(BaseModel):
         shares = {}
         for what, ends in (("user", [stream.src, rows.src]), ("item", [stream.dst, rows.dst])):
             numbers = np.concatenate(ends)
-            _, first = firsts(numbers, int(numbers.max(initial=-1)) + 1)
-            shares[what] = np.bincount(stage[first], minlength=many)[:many] / np.maximum(counts, 1)
+            known, first = firsts(numbers, int(numbers.max(initial=-1)) + 1)
+            met = np.full(int(numbers.max(initial=-1)) + 1, -1)
+            met[known] = stage[first]
+            new = np.bincount(stage[met[numbers] == stage], minlength=many)[:many]
+            shares[what] = new / np.maximum(counts, 1)
         for t in range(len(kept.plan), many):
             before = np.arange(max(t - self.nights, 0), t)
             if len(before) < self.nights:
