@@ -215,3 +215,21 @@ def test_counts_of_weekdays_are_compared_with_their_own():
     assert not gate._counts(counts, plan, 40) and not gate._counts(counts, plan, 39)
     counts[40] = 100
     assert gate._counts(counts, plan, 40) == ["stage 41 has 100 rows, usually 10"]
+
+
+def test_a_unit_and_a_monitor():
+    write(days(6))
+    made().run("run").finish()
+    nights.unit("run", "units", "03:30", Path("all.csv"), 'mail "50% of $HOME"')
+    service = Path("units/fedvine-run.service").read_text()
+    assert "OnCalendar=*-*-* 03:30:00" in Path("units/fedvine-run.timer").read_text()
+    assert '50%% of $$HOME' in service and "ExecStartPost=" in service
+    write(days(8))
+    assert fedvine("run", "units/fedvine-run.toml", "--out", "run", "--stop-on", "all")[0] == 0
+    code, out, _ = fedvine("metrics", "run")
+    assert code == 0 and 'fedvine_nights_total{run="run"} 2' in out and "fedvine_rows" in out
+    assert 'period="live",score="auc"' in out and "u1" not in out
+    numbers = [float(line.rsplit(" ", 1)[1]) for line in out.splitlines() if line[0] != "#"]
+    assert min(numbers) >= 0
+    with pytest.raises(FedvineError, match="no time of day"):
+        nights.unit("run", "units", "25:00")

@@ -2,8 +2,9 @@
 
 ``GET /api/runs`` has a row a run and the time now, ``/api/compared`` the runs side by side,
 ``/api/runs/N`` one run in detail, ``/api/runs/N/forecasts?client=&user=&top=``,
-``/api/runs/N/labels?client=&node=`` and ``/api/runs/N/names?client=&start=`` answer questions. An
-error is ``{"error": SENTENCE}`` with status 400, or 404 for a run that there is not.
+``/api/runs/N/labels?client=&node=`` and ``/api/runs/N/names?client=&start=`` answer questions.
+``GET /metrics`` has numbers for a monitor. An error is ``{"error": SENTENCE}`` with status 400, or
+404 for a run that there is not.
 """
 
 # pyright: reportMissingImports=false
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import bisect
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -29,12 +31,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
 from fedvine.app.watched import Watched, compared
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
+from fedvine.experiments.nights import metrics
 from fedvine.experiments.reopened import OpenRun, open_run
 from fedvine.federation import site_saves
 from fedvine.results.view import plain
@@ -83,6 +86,21 @@ class Api:
         for seen in self.runs:
             seen.look()
         return _answer(compared, self.runs)
+
+    def metrics(self, request: Request) -> PlainTextResponse:
+        """Answer with numbers of all runs, as Prometheus reads them."""
+        self._add(self._more())
+        texts = []
+        for seen in self.runs:
+            with contextlib.suppress(FedvineError):     # a folder that is being changed
+                texts.append(metrics(seen.folder))
+        blocks: dict[str, list[str]] = {}       # a metric's lines stand together
+        for line in (line for text in texts for line in text.splitlines()):
+            name = line.split(" ")[2] if line[0] == "#" else line.split("{")[0]
+            held = blocks.setdefault(name, [])
+            if line not in held:
+                held.append(line)
+        return PlainTextResponse("".join(f"{line}\n" for held in blocks.values() for line in held))
 
     def detail(self, request: Request) -> JSONResponse:
         """Answer with all about one run."""
@@ -162,6 +180,7 @@ def application(folders: Sequence[str | os.PathLike[str]], host: str = "127.0.0.
     run = "/api/runs/{number:int}"
     return Guard(Starlette(routes=[
         Route("/", lambda request: HTMLResponse(page)),
+        Route("/metrics", api.metrics),
         Route("/api/runs", api.listed), Route("/api/compared", api.compared),
         Route(run, api.detail), Route(f"{run}/forecasts", api.forecasts),
         Route(f"{run}/labels", api.labels), Route(f"{run}/names", api.names),
@@ -261,7 +280,7 @@ def refuse_long(*names: str) -> None:
 class Guard:
     """ASGI middleware: checks Host, method, origin and token, and adds headers to every answer.
 
-    Every request to ``/api/`` must have ``token`` (None: none).
+    Every request to ``/api/`` and ``/metrics`` must have ``token`` (None: none).
     """
 
     def __init__(self, app: Call, host: str, token: str | None, headers: Mapping[str, str]) -> None:
@@ -298,7 +317,7 @@ class Guard:
             return 421, "This is not the name of this page; use the address that was printed."
         if method not in ("GET", "HEAD"):
             return 405, "Only GET is answered."
-        if not path.startswith("/api/"):
+        if not path.startswith(("/api/", "/metrics")):
             return None
         origin = headers.get("origin")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (

@@ -19,7 +19,7 @@ PATIENCE = 2        # seconds that running answers get at the end
 
 
 def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
-          say: Callable[[str], object] = print) -> None:
+          say: Callable[[str], object] = print, token: str | None = None) -> None:
     """Serve the page about the runs in ``folders`` until SIGTERM or Ctrl-C.
 
     Args:
@@ -28,6 +28,7 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
             other users of a machine may connect there.
         port: the port; 0 for any that is free.
         say: gets the sentences for a person.
+        token: that a request must have; None: one that is drawn.
 
     Raises:
         FedvineError: for a folder that is not one of a run, an address or port that cannot be used,
@@ -41,7 +42,7 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
         raise FedvineError(f"The page needs {error.name}, which is not installed; install the "
                            'extra: pip install "fedvine[app]".') from error
     found = runs_in(folders)
-    token = secrets.token_urlsafe(32)
+    token = token or secrets.token_urlsafe(32)
     server = uvicorn.Server(uvicorn.Config(
         application(found, host, token, lambda: _inside(folders)), lifespan="off",
         log_level="warning", ws="none",

@@ -5,6 +5,7 @@ Nothing heavy is imported before a command needs it, so that help and typing err
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ import typer
 
 from fedvine.cli import compare, completion, site
 from fedvine.cli import federation as federation_cli
+from fedvine.cli import nights as nightly
 from fedvine.cli import run as running
 from fedvine.cli.options import console
 from fedvine.core.errors import FedvineError, HandedOver
@@ -120,9 +122,11 @@ def show(name: Annotated[str, typer.Argument(
 
 
 app.command()(running.run)
-app.command()(running.nights)
-app.command()(running.rollback)
-app.command()(running.erase)
+app.command()(nightly.nights)
+app.command()(nightly.rollback)
+app.command()(nightly.unit)
+app.command()(nightly.metrics)
+app.command()(nightly.erase)
 
 
 @app.command()
@@ -291,6 +295,9 @@ def page(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")
                     ] = 8765,
+    token: Annotated[Path | None, typer.Option(
+        help="A file with the token, for a monitor that reads /metrics [default: one is drawn].")
+    ] = None,
     method: Annotated[Path | None, typer.Option(
         help="The Python file of the runs' method, where they were run elsewhere; it is carried "
         "out.")] = None,
@@ -300,7 +307,13 @@ def page(
     if method:
         from fedvine.core import registry
         registry.from_file(method)
-    serve(runs, host, port, say=lambda text: print(text, flush=True))
+    try:
+        word = None if token is None else token.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise FedvineError(f"{token} cannot be read ({error}).") from error
+    if word is not None and not re.fullmatch(r"[\w-]{20,}", word):
+        raise FedvineError(f"{token} has no token: at least 20 letters, digits, _ and -.")
+    serve(runs, host, port, lambda text: print(text, flush=True), word)
 
 
 app.command()(compare.cite)

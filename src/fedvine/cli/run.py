@@ -128,7 +128,7 @@ def run(
     def carry(made: Any) -> None:
         for note in made.notes if made.summary is None else ():
             if note not in noted:
-                _note(note)
+                note(note)
         noted.update(made.notes)
         with tracked(made, track) if track else contextlib.nullcontext():
             progress.follow(made, options.console(sys.stderr))
@@ -155,7 +155,7 @@ def run(
             made = experiment.run(out, now=now, as_of=as_of, keep=keep, changed=answer,
                                   anyway=anyway)
         for sentence in (*(made.notes if made.summary is None else ()), *made.news):
-            _note(sentence)
+            note(sentence)
         noted.update(made.notes)
         carry(made)
     view = RunView.read(out)
@@ -185,90 +185,11 @@ def _told(command: str | None, out: Path) -> Iterator[None]:
                 subprocess.run(shlex.split(command), input=dumps({"run": str(out), **state}),
                                text=True, timeout=60, check=True)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                _note(f"--notify {command} failed ({error}).")
+                note(f"--notify {command} failed ({error}).")
 
 
-def nights(folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")]
-           ) -> None:
-    """List the nights of a run that goes on: rows, stages, seconds, scores, refusals."""
-    from rich.table import Table
-
-    from fedvine.experiments import nights as kept
-    table = Table("night", "stages", "rows", "seconds", "AUC", "MRR", "", box=None)
-    for line in kept.lines(folder):
-        scores = line.get("scores", {})
-        said = (f"back by {line['back']}, to before {line['to']}" if "back" in line else
-                f"refused: {'; '.join(line['refused'])}" if "refused" in line else "")
-        table.add_row(line["at"].replace("T", " ").replace("+00:00", " UTC"),
-                      *(f"{line[key]:,}" if key in line else "" for key in ("stages", "rows")),
-                      str(line.get("seconds", "")),
-                      *(f"{scores[key]:.3f}" if scores.get(key) is not None else "" for key in (
-                          "auc", "mrr")), said)
-    options.console().print(table)
-
-
-def rollback(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
-    nights: Annotated[int, typer.Option(min=1, help="How many nights.")] = 1,
-) -> None:
-    """Take back the last nights of a run: its rows, memory and scores are as before them."""
-    from fedvine.experiments import nights as kept
-    print(f"{folder} is as it was on {kept.back(folder, nights).replace('T', ' ')}, before "
-          f"{'that night' if nights == 1 else 'those nights'}.")
-
-
-def erase(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder; alone: an "
-                                           "erasure that was stopped is finished.")],
-    user: Annotated[list[str] | None, typer.Option(help="A user; may be given several times.")
-                    ] = None,
-    item: Annotated[list[str] | None, typer.Option(help="An item.")] = None,
-    node: Annotated[list[str] | None, typer.Option(
-        help="A node, where nodes are of one kind.")] = None,
-    client: Annotated[list[str] | None, typer.Option(help="A client, with all its rows.")] = None,
-    users: Annotated[Path | None, typer.Option(help="A file with the name of a user a line.")
-                     ] = None,
-    exact: Annotated[bool, typer.Option(
-        "--exact", help="Also unlearn: carry the run out again, where counting again would do."
-    )] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    check: Annotated[Path | None, typer.Option(
-        metavar="RECEIPT", help="Only say whether a receipt is as it was signed.")] = None,
-) -> None:
-    """Take persons out of a run: their rows, their names, and what was learned from them."""
-    from fedvine.experiments import erase as erasing
-    if check:
-        said = erasing.check_receipt(check)
-        print(f"Signed by the key {said['key'][:16]}...: {said['rows']:,} rows of "
-              f"{said['run']} were erased, {said['done']}.")
-        return
-    try:
-        more = users.read_text("utf-8").splitlines() if users else []
-    except (OSError, ValueError) as error:
-        raise FedvineError(f"{users} cannot be read ({error}).") from error
-    names = {"user": [*(user or []), *filter(None, map(str.strip, more))], "item": item or [],
-             "node": node or [], "client": client or []}
-    asked = any(names.values())
-    if asked:
-        found = erasing.prepared(folder, names, exact)
-        text = f"{found.rows:,} rows at {found.clients:,} clients are erased, and " + (
-            "what is left is counted again; weights stay as they were learned (--exact learns them "
-            "again)" if found.at_once else
-            f"the run is carried out again from stage {found.stage + 1} of {found.stages}"
-            + ("" if not found.seconds else f", in about {found.seconds:.0f} s")) + "."
-        if not yes and not (sys.stdin.isatty() and typer.confirm(f"{text} Go on?")):
-            raise FedvineError(f"{text} Nothing is erased yet; give the command again with --yes.")
-        print(text)
-    from fedvine.experiments import progress
-    receipt = erasing.erase(folder, names if asked else None, exact, lambda made: progress.follow(
-        made, options.console(sys.stderr)))
-    print(f"Receipt: {receipt}")
-    for file in erasing.still_named(folder, names) if asked else ():
-        _note(f"{file} still has a name that was erased; delete it, or write it again.")
-    _note(erasing.LATER)
-
-
-def _note(text: str) -> None:
+def note(text: str) -> None:
+    """Print a sentence to stderr that a person should know."""
     options.console(sys.stderr).print(f"Note: {text}", highlight=False, soft_wrap=True)
 
 

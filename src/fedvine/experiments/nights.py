@@ -14,18 +14,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
+import shlex
 import shutil
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomlkit
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import atomic
+from fedvine.core.files import atomic, cache_folder
 from fedvine.core.message import Packed
 from fedvine.data.graph import Graph
 from fedvine.experiments import run_folder
@@ -133,6 +137,119 @@ def lines(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
         return [json.loads(line) for line in text.splitlines()]
     except (OSError, ValueError) as error:
         raise FedvineError(f"{file} cannot be read ({error}); delete it.") from error
+
+
+# -- for a monitor and a timer ---------------------------------------------------------------------
+def metrics(folder: str | os.PathLike[str], run: str | None = None) -> str:
+    """Return numbers of a run as Prometheus reads them; none has the name of a user or item.
+
+    ``run`` is the label of the run, None: the name of its folder. Raises :class:`FedvineError` for
+    no run's folder.
+    """
+    every = lines(folder)
+    said = run_folder.read_summary(folder) or {}
+    name = json.dumps(Path(folder).resolve().name if run is None else run)
+    learned = [line for line in every if "stages" in line]
+    newest = learned[-1] if learned else {}
+    turned = [line for line in every if "back" not in line]
+    spent = said.get("privacy", {}).get("epsilon")
+    found: list[tuple[str, str, dict[str, str], Any]] = [
+        ("nights_total", "nights that were learned", {}, len(learned)),
+        ("refused_total", "nights that the gate refused", {}, sum("refused" in x for x in every)),
+        ("gate_closed", "whether the last night was refused", {},
+         int(bool(turned) and "refused" in turned[-1])),
+        ("stages", "stages learned", {}, newest.get("stages", said.get("stages"))),
+        ("rows", "rows learned", {}, newest.get("rows")),
+        ("night_seconds", "seconds of the last night", {}, newest.get("seconds")),
+        ("last_night_timestamp_seconds", "when it ended", {}, newest and datetime.fromisoformat(
+            newest["at"]).timestamp()),
+        *(("bytes_total", "bytes between clients and server", {"direction": way},
+           said.get(f"bytes_{way}")) for way in ("up", "down")),
+        ("epsilon", "privacy spent", {}, spent),
+        *(("score", "mean over clients in a period", {"period": period, "score": key}, value)
+          for period, scores in said.get("scores", {}).items()
+          for key, value in scores["mean"].items())]
+    text, before = [], ""
+    for metric, about, labels, value in found:
+        if not isinstance(value, int | float):
+            continue
+        if metric != before:
+            kind = "counter" if metric.endswith("_total") else "gauge"
+            text += [f"# HELP fedvine_{metric} {about}", f"# TYPE fedvine_{metric} {kind}"]
+        marks = "".join(f",{key}={json.dumps(held)}" for key, held in labels.items())
+        text.append(f"fedvine_{metric}{{run={name}{marks}}} {value}")
+        before = metric
+    return "\n".join(text) + "\n"
+
+
+_SERVICE = """\
+[Unit]
+Description=A night of the fedvine run {name}
+After=network-online.target
+
+[Service]
+Type=oneshot
+WorkingDirectory={here}
+ExecStart={command}
+{after}NoNewPrivileges=yes
+PrivateTmp=yes
+ProtectSystem=strict
+ReadWritePaths={write}
+UMask=0077
+"""
+_TIMER = """\
+[Unit]
+Description=Nights of the fedvine run {name}
+
+[Timer]
+OnCalendar=*-*-* {at}:00{zone}
+Persistent=yes
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = "02:00",
+         forecasts: Path | None = None, notify: str | None = None) -> str:
+    """Write a night's experiment, systemd service and timer to ``out``; return a line for cron.
+
+    Raises :class:`FedvineError` for a run that does not go on, and a time that is none.
+    """
+    place, target = Path(folder).absolute(), Path(out).absolute()
+    if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", at):
+        raise FedvineError(f'"{at}" is no time of day; write for example 02:00.')
+    found = run_folder.read_experiment(place).get("data", {}).get("experiment") or {}
+    if not found.get("open_end"):
+        raise FedvineError(f"{folder} is of a table that does not grow (--open); it has no nights.")
+    name = re.sub(r"[^\w.-]+", "-", place.name)
+    file = target / f"fedvine-{name}.toml"
+    dated = bool(_read(place / "data" / "rows.json").get("stream", {}).get("dates"))
+    night = [sys.executable, "-m", "fedvine", "run", str(file), "--out", str(place), "--stop-on",
+             "all", *(["--as-of", "now"] if dated else []),
+             *(["--notify", notify] if notify else [])]
+    after = [sys.executable, "-m", "fedvine", "predict", str(place), "--all", "--out",
+             str(forecasts and forecasts.absolute())]
+    write = [place, cache_folder(), *([forecasts.absolute().parent] if forecasts else [])]
+    target.mkdir(parents=True, exist_ok=True)
+    zone = found["data"].get("timezone")
+    for path, text in ((file, tomlkit.dumps(found)), (target / f"fedvine-{name}.service", (
+            _SERVICE.format(name=name, here=target, command=_quoted(night),
+                            after=f"ExecStartPost={_quoted(after)}\n" if forecasts else "",
+                            write=_quoted(map(str, write))))),
+            (target / f"fedvine-{name}.timer", _TIMER.format(
+                name=name, at=at, zone=f" {zone}" if zone else ""))):
+        with atomic(path, "w") as handle:
+            handle.write(text)
+    hour, minute = at.split(":")
+    return (f"{int(minute)} {int(hour)} * * * {shlex.join(night)}"
+            + (f" && {shlex.join(after)}" if forecasts else "")).replace("%", r"\%")
+
+
+def _quoted(words: Iterable[str]) -> str:
+    """Return words as a unit's line has them."""
+    return " ".join(json.dumps(word, ensure_ascii=False).replace("%", "%%").replace("$", "$$")
+                    for word in words)
 
 
 # -- pieces of a save ------------------------------------------------------------------------------
