@@ -16,7 +16,7 @@ ROWS = ["user,item,time,shop,price"]
 LISTED = ["item,price,since", "late,9,2024-02-20", "never,3,", "a,1,2024-01-01"]
 
 
-def tables(tmp_path, days=60, listed=LISTED):
+def tables(tmp_path, days=60, listed=LISTED, **more):
     (tmp_path / "sales.csv").write_text("\n".join(ROWS + [
         f"u{i % 7},{'abcdef'[i % 6] if i % 31 or i < 40 else 'late'},2024-{1 + i // 30:02}-"
         f"{1 + i % 28:02},{'xy'[i % 2]},1" for i in range(days)]))
@@ -24,7 +24,14 @@ def tables(tmp_path, days=60, listed=LISTED):
     (tmp_path / "users.csv").write_text("user,age\nu0,30\nu1,40\n")
     return fv.read(str(tmp_path / "sales.csv"), src="user", dst="item", time="time",
                    client="shop", items=str(tmp_path / "items.csv"),
-                   users=str(tmp_path / "users.csv"))
+                   users=str(tmp_path / "users.csv"), **more)
+
+
+def test_a_day_without_a_zone_begins_in_that_of_the_table(tmp_path):
+    here, there = tables(tmp_path), tables(tmp_path, timezone="Europe/Berlin")
+    assert (np.asarray(here.t) - np.asarray(there.t) == 3600).all()
+    since = [one.dst_table.since[named(one).index("late")] for one in (here, there)]
+    assert since == [1708387200.0, 1708383600.0]
 
 
 def named(part):

@@ -292,7 +292,8 @@ class Forecasts:
             names = Ids.of(users)
             found = found.filled(read_nodes(
                 data.users, "users", data.src or "src", names, True, data.database, None,
-                data.missing or (), like(held[0], None).kinds["src"])[0], np.arange(len(users)))
+                data.missing or (), like(held[0], None).kinds["src"], held[0].dates)[0],
+                np.arange(len(users)))
         return found
 
     @functools.cached_property

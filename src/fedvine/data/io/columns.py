@@ -215,13 +215,17 @@ class Columns:
         return f"CAST({value} AS BIGINT)" if whole else value
 
     def _date_time(self, role: str, value: str) -> str:
-        # Where no zone is named all is UTC, and a cast to it costs nothing.
-        value = f"CAST({value} AS TIMESTAMP{'TZ' if self.timezone else ''})"
+        value = self.instant(value)
         self._refuse_time(role, f"NOT isfinite({value})")
         self.dates = self.timezone or True
         micro = f"epoch_us({value})"
         return (f"{micro} // 1000000" if self._all(f"{micro} % 1000000 = 0")
                 else f"{micro} / 1000000.0::DOUBLE")
+
+    def instant(self, value: str) -> str:
+        """Return SQL of a date's moment; without a zone it is that of the session."""
+        # Where no zone is named all is UTC, and a cast to it costs nothing.
+        return f"CAST({value} AS TIMESTAMP{'TZ' if self.timezone else ''})"
 
     # -- refusing ------------------------------------------------------------------------------
     def forms(self, role: str) -> list[str]:

@@ -31,12 +31,14 @@ from rich.progress import (
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.text import Terminal, short, shown
 from fedvine.data import names as naming
+from fedvine.data.dates import Dates
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.data.io import checks
 from fedvine.data.io import source as sources
-from fedvine.data.io.columns import NONE, Columns, is_date, strict_date, timestamp
+from fedvine.data.io.columns import NONE, Columns, is_date, strict_date, zoned
 from fedvine.data.io.look import Look
+from fedvine.data.io.parts import literal
 from fedvine.data.io.source import Source
 from fedvine.data.io.store import cell, sentence, words_of
 from fedvine.data.node_data import SINCE, NodeTable, code
@@ -52,11 +54,15 @@ SHOWN = 10_000_000      # values from which on a bar is shown
 
 # -- one table -------------------------------------------------------------------------------------
 class OneTable(NamedTuple):
-    """A table that DuckDB can read; ``label`` is its name in messages."""
+    """A table that DuckDB can read.
+
+    ``label`` is its name in messages, ``timezone`` that of dates that name none.
+    """
 
     connection: duckdb.DuckDBPyConnection
     source: Source
     label: str
+    timezone: str | None = None
 
     def check(self, roles: dict[str, str]) -> None:
         """Raise :class:`FedvineError` for a column that is not there, or has two roles."""
@@ -79,7 +85,7 @@ class OneTable(NamedTuple):
         held = {**roles, **{f"f{i}": column for i, column in enumerate(more)}}
         taken = ", ".join(f"{cell(known[c], missing)} AS {role}" for role, c in held.items())
         self.connection.execute(f"CREATE TABLE raw AS SELECT {taken} FROM {self.source.relation}")
-        return Columns(self.connection, self.label, roles, self.source)
+        return Columns(self.connection, self.label, roles, self.source, self.timezone)
 
     def arrow(self, picked: str) -> pa.Table:
         """Return columns of ``raw`` in the order of its rows."""
@@ -92,9 +98,12 @@ class OneTable(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened_table(table: Any, kind: str, wanted: Sequence[str], database: str | None = None
-                 ) -> Iterator[OneTable]:
-    """Open a table; ``wanted`` columns show a CSV's delimiter; ``database`` runs a query."""
+def opened_table(table: Any, kind: str, wanted: Sequence[str], database: str | None = None,
+                 timezone: str | None = None) -> Iterator[OneTable]:
+    """Open a table; ``wanted`` columns show a CSV's delimiter; ``database`` runs a query.
+
+    ``timezone`` is that of dates that name none.
+    """
     query = sources.is_query(table)
     path = Path(table) if isinstance(table, str | os.PathLike) and not query else None
     label = f"the {'query' if query else 'frame'} of {kind}" if path is None else str(path)
@@ -113,8 +122,8 @@ def opened_table(table: Any, kind: str, wanted: Sequence[str], database: str | N
     # Each thread needs room for 2,048 rows of its own, and a wide table has many values in them.
     with duckdb.connect(config={**sources.CLOSED, "threads": 1}) as connection:
         try:
-            connection.execute("SET TimeZone = 'UTC'")
-            yield OneTable(connection, opened(connection), label)
+            connection.execute(f"SET GLOBAL TimeZone = {literal(timezone or 'UTC')}")
+            yield OneTable(connection, opened(connection), label, timezone)
         except duckdb.OutOfMemoryException as error:
             raise FedvineError(f"{label} needs more memory than there is; read fewer columns or "
                                "rows.") from error
@@ -503,7 +512,7 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
             tables[side], more = read_nodes(table, kind if stream.bipartite else "nodes", key,
                                             ids, sure or look is not None, database,
                                             others if side == "dst" else None, missing,
-                                            look.kinds.get(side) if look else None)
+                                            look.kinds.get(side) if look else None, stream.dates)
             notes += more
             if others:
                 stream = stream.with_items(others)
@@ -514,8 +523,8 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
 
 def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = False,
                database: str | None = None, unmet: list[str] | None = None,
-               missing: Sequence[str] = (), kinds: Mapping[str, str] | None = None
-               ) -> tuple[NodeTable, list[str]]:
+               missing: Sequence[str] = (), kinds: Mapping[str, str] | None = None,
+               dates: Dates = False) -> tuple[NodeTable, list[str]]:
     """Read what a table says of the nodes of a dictionary; return it, and notes for people.
 
     Every column but the key is used. Numbers, dates (as seconds since 1970) and truth values are
@@ -528,13 +537,15 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
     ``source`` is as ``nodes`` of :func:`read_graph`; ``kind`` is "users" or "items", for messages;
     ``key`` is the column of names, None, or a name that the table does not have: the first.
     ``sure`` accepts a table none of whose keys is in ``ids``. ``kinds`` says whether a column was
-    one of numbers or of categories when a run began, and is now.
+    one of numbers or of categories when a run began, and is now; ``dates`` may name the time zone
+    of dates that name none.
 
     Raises :class:`FedvineError` for a table that cannot be read, or has no row, no column beside
     the key, a key that is empty or there twice, or a number that is not finite; and for one without
     any known key unless ``sure``. The sentence names the file, the row and the key.
     """
-    with opened_table(source, kind, [] if key is None else [key], database) as table:
+    with opened_table(source, kind, [] if key is None else [key], database,
+                      dates if isinstance(dates, str) else None) as table:
         columns = list(table.source.columns)
         name = key if key in columns else columns[0]
         others = [column for column in columns if column != name]
@@ -619,7 +630,7 @@ def _number(table: OneTable, columns: Columns, role: str, kept: str, known: str 
     if kind in _NUMBERS or kind.startswith("DECIMAL"):
         value = f"CAST({role} AS DOUBLE)"
     elif is_date(kind):
-        value = f"epoch({timestamp(role, kind)})"
+        value = f"epoch({columns.instant(zoned(role, kind))})"
     elif kind == "VARCHAR" and table.source.untyped:
         there = f"CASE WHEN lower(trim({role})) NOT IN {NONE} THEN {role} END"
         (some, numbers, dates), = table.rows(
@@ -631,7 +642,7 @@ def _number(table: OneTable, columns: Columns, role: str, kept: str, known: str 
             return None
         else:
             value = (f"TRY_CAST({there} AS DOUBLE)" if numbers >= dates else
-                     f"epoch(CAST(TRY_CAST({there} AS TIMESTAMPTZ) AS TIMESTAMP))")
+                     f"epoch({columns.instant(f'TRY_CAST({there} AS TIMESTAMPTZ)')})")
             columns.refuse(role, f"{there} IS NOT NULL AND {value} IS NULL", "and the column held "
                            "numbers when the run began", "write a number, or leave the cell empty")
     elif kind == "VARCHAR" or kind.startswith("ENUM") or kind in ("UUID", "TIME"):

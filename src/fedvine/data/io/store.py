@@ -406,7 +406,7 @@ def _connected(work: Path, label: str, memory_limit: str | None, timezone: str |
         raise FedvineError(f'memory_limit "{memory_limit}" is no amount of memory; write for '
                            "example 2GB.") from error
     try:
-        connection.execute(f"SET TimeZone = {literal(timezone or 'UTC')}")
+        connection.execute(f"SET GLOBAL TimeZone = {literal(timezone or 'UTC')}")
         # tables are read a few times and removed: to compress them took half of all seconds
         connection.execute("SET force_compression = 'uncompressed'")
         yield connection
