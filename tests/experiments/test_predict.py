@@ -1,5 +1,7 @@
 """Forecasts against the obvious way: score every item of a user and sort."""
 
+import contextlib
+import sqlite3
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +16,7 @@ import fedvine
 from fedvine.core.errors import FedvineError
 from fedvine.data.plan import Plan
 from fedvine.experiments import forecasts
+from fedvine.experiments.answers import Wanted
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.reopened import forecasts_of
@@ -88,13 +91,69 @@ def test_everybody_in_blocks_is_the_same_as_one_by_one(found, tmp_path, monkeypa
     rows = found.every(3, out)
     table = (polars.read_csv(out, schema_overrides={"user": polars.String}) if suffix == "csv"
              else polars.read_parquet(out))
-    assert table.columns == ["client", "user", "rank", "item", "score", "known"]
+    assert table.columns == ["client", "user", "rank", "item", "score", "known", "as_of", "run",
+                             "model"]
+    assert table["run"].unique().to_list() == ["run"] and len(table["model"][0]) == 16
     assert rows == len(table) == 3 * sum(p.num_src for p in found.parts.values())
     for (client, user), own in table.group_by("client", "user"):
         own = own.sort("rank")
         assert own["rank"].to_list() == [1, 2, 3]
         assert [Forecast(*row) for row in own.select("item", "score", "known").rows()] == expected(
             found.parts[client], user, 3)
+
+
+@pytest.mark.parametrize("block", [1, forecasts.BLOCK])
+def test_lists_name_only_what_is_wanted(found, tmp_path, monkeypatch, block):
+    monkeypatch.setattr(forecasts, "BLOCK", block)
+    part = found.parts["ada"]
+    items = [part.dst_ids[i] for i in range(part.num_dst)]
+    pairs = [("ada", part.src_ids[u], items[i]) for u, i in [(0, 0), (0, 1), (2, 3)]]
+    polars.DataFrame(pairs, schema=["client", "user", "item"], orient="row").write_csv(
+        tmp_path / "not.csv")
+    polars.DataFrame({"item": items[:6]}).write_csv(tmp_path / "shown.csv")
+    wanted = Wanted.read(True, tmp_path / "shown.csv", tmp_path / "not.csv")
+    found.every(3, tmp_path / "all.jsonl", wanted)
+    table = polars.read_ndjson(tmp_path / "all.jsonl")
+    found.every(3, f"sqlite:{tmp_path}/lists.db/best", wanted)
+    found.every(3, f"sqlite:{tmp_path}/lists.db/best", wanted)
+    with contextlib.closing(sqlite3.connect(tmp_path / "lists.db")) as base:
+        assert base.execute("SELECT client, user, rank, item, score FROM best").fetchall() == (
+            table.select("client", "user", "rank", "item", "score").rows())
+        assert base.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
+    for client, part in found.parts.items():
+        for number in range(part.num_src):
+            user = part.src_ids[number]
+            mine = table.filter(client=client, user=user).sort("rank")
+            best = [f for f in expected(part, user, None) if not f.known and f.item in items[:6]
+                    and (client, user, f.item) not in pairs][:3]
+            assert mine["item"].to_list() == [f.item for f in best]
+            assert mine["rank"].to_list() == list(range(1, len(best) + 1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 2)), min_size=1), st.integers(1, 3))
+def test_a_cap_keeps_the_best_of_each_category(rows, most):
+    score, codes = np.array([[s for s, _ in rows]], float), np.array([c for _, c in rows])
+    kept = np.flatnonzero(forecasts.capped(score, codes, most)[0] > -np.inf)
+    seen, slow = {}, []
+    for i in np.argsort(-score[0], kind="stable").tolist():
+        seen[codes[i]] = seen.get(codes[i], 0) + 1
+        if codes[i] < 0 or seen[codes[i]] <= most:
+            slow.append(i)
+    assert sorted(slow) == kept.tolist()
+
+
+def test_wishes_that_cannot_be_met_are_sentences(found, tmp_path):
+    (tmp_path / "x.csv").write_text("thing\n1\n")
+    for words, sentence in (({"cap": "category"}, "such as category=2"),
+                            ({"items": tmp_path / "x.csv"}, 'no column "item"'),
+                            ({"exclude": tmp_path / "x.csv"}, "needs client, user and item")):
+        with pytest.raises(FedvineError, match=sentence):
+            Wanted.read(**words)
+    with pytest.raises(FedvineError, match="no table of items with categories"):
+        found.every(3, tmp_path / "a.csv", Wanted(cap=("kind", 1)))
+    with pytest.raises(FedvineError, match=r"sqlite:shop\.db/forecasts"):
+        found.every(3, "sqlite:nothing")
+    assert not (tmp_path / "a.csv").exists()
 
 
 @pytest.mark.parametrize(("block", "suffix"), [(2, "csv"), (forecasts.BLOCK, "parquet")])

@@ -154,7 +154,19 @@ def predict(
     at: Annotated[str | None, typer.Option(
         metavar="TIME", help="As of a time after the learned stages (a date, in the run's time "
         "zone, or a number): each client's own events before it count.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file to write.")] = None,
+    out: Annotated[str | None, typer.Option(
+        metavar="FILE|sqlite:FILE/TABLE", help="A .csv, .jsonl or .parquet file to write, or a "
+        "table of an SQLite database.")] = None,
+    new_only: Annotated[bool, typer.Option(
+        "--new-only", help="With --all: only items that the user has not met.")] = False,
+    items: Annotated[Path | None, typer.Option(
+        help="With --all: only the items of this file, in its column item.")] = None,
+    exclude: Annotated[Path | None, typer.Option(
+        help="With --all: none of the pairs of this file, in its columns client, user and item.")
+    ] = None,
+    cap: Annotated[str | None, typer.Option(
+        metavar="COLUMN=N", help="With --all: at most N items of a list with the same category, in "
+        "a column of the table of items.")] = None,
     method: Annotated[Path | None, typer.Option(
         help="The Python file of the run's method, where it was run elsewhere; it is carried out."
     )] = None,
@@ -176,6 +188,8 @@ def predict(
         raise FedvineError("Say one of: --client and --user, --all, --pairs, or --labels.")
     if one and out is not None:
         raise FedvineError("--out belongs to --all or --pairs; one user's items are shown.")
+    if not everyone and (new_only, items, exclude, cap) != (False, None, None, None):
+        raise FedvineError("--new-only, --items, --exclude and --cap belong to --all.")
     if (everyone or pairs) and out is None:
         raise FedvineError("Say with --out which .csv or .parquet file to write.")
     if at is not None and (labels or (folder / "fedvine.json").exists()):
@@ -193,7 +207,9 @@ def predict(
     if at is None:
         _as_of(found.run)
     if everyone:
-        print(f"{found.every(top, out or ''):,} rows in {out}")
+        from fedvine.experiments.answers import Wanted
+        wanted = Wanted.read(new_only, items, exclude, cap)
+        print(f"{found.every(top, out or '', wanted, _progress):,} rows in {out}")
     elif pairs:
         rows, scored = found.pairs(pairs, out or "")
         print(f"{rows:,} rows in {out}" + ("" if rows == scored else f"; {rows - scored:,} have no "
@@ -208,6 +224,13 @@ def predict(
                              highlight=False, soft_wrap=True)
 
 
+def _progress(done: int, users: int) -> None:
+    """Show how many users have their list, where a person looks."""
+    if sys.stderr.isatty():
+        print(f"\r{done:,} of {users:,} users", end="\n" * (done == users), file=sys.stderr,
+              flush=True)
+
+
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished "
@@ -219,7 +242,7 @@ def report(
     print(f"Written to {write(folders, out)}")
 
 
-def _labels(folder: Path, client: str | None, node: str | None, top: int, out: Path | None,
+def _labels(folder: Path, client: str | None, node: str | None, top: int, out: str | None,
             alerts: int | None, precision: float | None) -> None:
     """Write all labels of a run to ``out``, or show the first ``top``."""
     from fedvine.experiments.answers import Labels
@@ -234,12 +257,12 @@ def _labels(folder: Path, client: str | None, node: str | None, top: int, out: P
     _show_labels(found, top)
 
 
-def _kept(folder: Path, node: str | None, top: int, out: Path | None, labels: bool,
+def _kept(folder: Path, node: str | None, top: int, out: str | None, labels: bool,
           *how: Any) -> None:
     """Write what a federation's run left in ``folder`` to ``out``, or show labels."""
     from fedvine.federation import site_saves
     if out is not None and node is None:
-        count = site_saves.write(folder, out, top, "labels" if labels else None, *how)
+        count = site_saves.write(folder, Path(out), top, "labels" if labels else None, *how)
         print(f"{count:,} rows in {out}")
     elif labels and out is None:
         _show_labels(site_saves.labels(folder, node, *how), top)

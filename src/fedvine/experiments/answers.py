@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,20 +39,70 @@ class Best(NamedTuple):
 
 
 def rows_of(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Best],
-            chances: Chances | None = None) -> Iterator[pa.Table]:
-    """Yield blocks as tables with names, with probabilities where there are ``chances``."""
+            chances: Chances | None = None, facts: Mapping[str, str] | None = None
+            ) -> Iterator[pa.Table]:
+    """Yield blocks as tables with names, with probabilities where there are ``chances``.
+
+    ``facts`` are columns with the same text in every row. A score of -infinity is no forecast.
+    """
     users, items = (pa.array([ids[i] for i in range(len(ids))], pa.string()) for ids in (src, dst))
     for best in blocks:
         count, width = best.item.shape
         rank = np.tile(np.arange(1, width + 1, dtype=np.int32), count)
-        yield pa.table({"client": pa.array([client] * (count * width), pa.string()),
-                        "user": users.take(pa.array(np.repeat(best.user, width))),
-                        "rank": pa.array(rank), "item": items.take(pa.array(best.item.reshape(-1))),
-                        "score": pa.array(best.score.reshape(-1)),
+        there = np.flatnonzero(best.score.reshape(-1) > -np.inf)
+        score = best.score.reshape(-1)[there]
+        same = {"client": client, **(facts or {})}
+        columns = {name: pa.array([text]).take(pa.array(np.zeros(len(there), np.int64)))
+                   for name, text in same.items()}
+        yield pa.table({"client": columns.pop("client"),
+                        "user": users.take(pa.array(np.repeat(best.user, width)[there])),
+                        "rank": pa.array(rank[there]),
+                        "item": items.take(pa.array(best.item.reshape(-1)[there])),
+                        "score": pa.array(score),
                         **({} if chances is None else {"probability": pa.array(
-                            chances.probabilities(client, best.score.reshape(-1)),
-                            from_pandas=True)}),
-                        "known": pa.array(best.known.reshape(-1))})
+                            chances.probabilities(client, score), from_pandas=True)}),
+                        "known": pa.array(best.known.reshape(-1)[there]), **columns})
+
+
+class Wanted(NamedTuple):
+    """What lists of all users may name.
+
+    - ``new_only``: no item that the user has met at the client
+    - ``items``: the items that may be named, None: all
+    - ``exclude``: pairs that are not named, a table with ``client``, ``user`` and ``item``
+    - ``cap``: a column of categories of the table of items, and how many of each a list has at most
+    """
+
+    new_only: bool = False
+    items: frozenset[str] | None = None
+    exclude: pa.Table | None = None
+    cap: tuple[str, int] | None = None
+
+    @staticmethod
+    def read(new_only: bool = False, items: Path | None = None, exclude: Path | None = None,
+             cap: str | None = None) -> Wanted:
+        """Read the files and texts of a command; raise :class:`FedvineError` for unusable ones.
+
+        ``items`` is a CSV or Parquet file with a column ``item``, ``exclude`` one with ``client``,
+        ``user`` and ``item``, ``cap`` such as ``"category=2"``.
+        """
+        named_items, limit = None, None
+        if items is not None:
+            from fedvine.data.io.nodes import opened_table
+            with opened_table(items, "items", ("item",)) as table:
+                if "item" not in table.source.columns:
+                    raise FedvineError(f'{items} has no column "item".')
+                columns = table.raw({"r0": "item"})
+                named_items = frozenset(table.arrow(
+                    f"CAST({columns.name('r0')[0]} AS VARCHAR) AS item")["item"].to_pylist())
+        if cap is not None:
+            column, _, most = cap.rpartition("=")
+            if not column or not most.isdecimal() or int(most) < 1:
+                raise FedvineError(f'--cap is "{cap}"; write a column of the table of items and a '
+                                   "number, such as category=2.")
+            limit = column, int(most)
+        return Wanted(new_only, named_items, None if exclude is None else read_pairs(exclude),
+                      limit)
 
 
 def read_pairs(pairs: Any, kind: str = "pairs") -> pa.Table:
@@ -98,22 +149,46 @@ def pairs_of(pairs: Any) -> pa.Table:
 def write_tables(out: str | os.PathLike[str], tables: Iterator[pa.Table]) -> int:
     """Write tables of one schema below each other, all or nothing; return the number of rows.
 
-    In CSV, text that a spreadsheet would take as a formula starts with an apostrophe.
+    ``out`` ends in .csv, .jsonl (a JSON object a line) or .parquet, or is a table of an SQLite
+    database, ``sqlite:shop.db/forecasts``, which is made anew. In CSV, text that a spreadsheet
+    would take as a formula starts with an apostrophe.
     """
-    if Path(out).suffix not in (".csv", ".parquet", ".pq"):
-        raise FedvineError(f"{out} must end in .csv or .parquet, which says what to write.")
+    if str(out).startswith("sqlite:"):
+        from fedvine.data.io.database import write_sqlite
+        return write_sqlite(str(out), tables)
+    suffix = Path(out).suffix
+    if suffix not in (".csv", ".jsonl", ".parquet", ".pq"):
+        raise FedvineError(f"{out} must end in .csv, .jsonl or .parquet, which says what to write, "
+                           "or be a table of a database, such as sqlite:shop.db/forecasts.")
     writer, count = None, 0
     with atomic(out) as file:
-        for table in map(cells, tables) if Path(out).suffix == ".csv" else tables:
+        for table in map(cells, tables) if suffix == ".csv" else tables:
             if writer is None:
-                writer = (csv.CSVWriter(file, table.schema) if Path(out).suffix == ".csv"
-                          else parquet.ParquetWriter(file, table.schema))
+                writer = (csv.CSVWriter(file, table.schema) if suffix == ".csv" else
+                          _Lines(file) if suffix == ".jsonl" else
+                          parquet.ParquetWriter(file, table.schema))
             writer.write_table(table)
             count += len(table)
         if writer is None:
             raise FedvineError("There is no user to make a forecast for.")
         writer.close()
     return count
+
+
+class _Lines:
+    """A writer of tables as JSON, an object a line."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    def write_table(self, table: pa.Table) -> None:
+        """Write the rows of a table."""
+        for batch in table.to_batches(max_chunksize=10_000):
+            self.file.writelines(json.dumps(row, ensure_ascii=False, default=str).encode() + b"\n"
+                                 for row in batch.to_pylist())
+
+    def close(self) -> None:
+        """Do nothing: the file is its owner's."""
 
 
 # -- the last edges of a node at a client, which an answer about the node rests on -----------------

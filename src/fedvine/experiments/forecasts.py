@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyarrow.compute import equal  # type: ignore[attr-defined]
 
 from fedvine.core.errors import FedvineError, HandedOver, near
 from fedvine.core.text import unguarded
@@ -20,7 +22,7 @@ from fedvine.data.dates import moment
 from fedvine.data.ids import Ids, named
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.experiments.answers import Best, read_pairs, rows_of, write_tables
+from fedvine.experiments.answers import Best, Wanted, read_pairs, rows_of, write_tables
 from fedvine.experiments.run_folder import read_experiment
 from fedvine.living.news import news, taken
 from fedvine.living.rows import StoredRows
@@ -72,6 +74,31 @@ def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -
         some = np.flatnonzero(row >= least[n])
         found[n] = some[np.argsort(-row[some], kind="stable")[:count]]
     return found
+
+
+def capped(score: np.ndarray, codes: np.ndarray, most: int) -> np.ndarray:
+    """Return scores [n, items] that keep the ``most`` best items of each category in a row.
+
+    ``codes`` int [items] are the categories, -1 for items without one, of which all are kept. The
+    others get -infinity.
+    """
+    score = score.copy()
+    for row in score:
+        order = np.argsort(-row, kind="stable")
+        place = np.argsort(codes[order], kind="stable")     # by category, the best first
+        ranked = codes[order][place]
+        within = np.arange(len(ranked)) - np.searchsorted(ranked, ranked)
+        row[order[place[(within >= most) & (ranked >= 0)]]] = -np.inf
+    return score
+
+
+def _categories(part: EventStream, column: str) -> np.ndarray:
+    """Return the category of each item in a column of the table of items; raise if it has none."""
+    table = part.dst_table
+    if table is None or column not in table.texts:
+        known = "" if table is None else f"; it has {', '.join(table.texts) or 'none'}"
+        raise FedvineError(f'{part.name} has no table of items with categories "{column}"{known}.')
+    return np.asarray(table.codes)[:, table.texts.index(column)]
 
 
 class Forecast(NamedTuple):
@@ -200,16 +227,57 @@ class Forecasts:
         user = named(user, "user")
         return [name for name, part in self.parts.items() if part.src_ids.numbers([user])[0] >= 0]
 
-    def every(self, count: int, out: str | os.PathLike[str]) -> int:
+    def every(self, count: int, out: str | os.PathLike[str], wanted: Wanted | None = None,
+              say: Callable[[int, int], object] = lambda done, users: None) -> int:
         """Write the most likely items of every user of every client; return the number of rows.
 
-        Columns are ``client``, ``user``, ``rank`` (from 1), ``item``, ``score``, ``known``, and
-        ``probability`` where the run learned it (``protocol.chances``); CSV if ``out`` ends in
-        .csv, else Parquet. Rows are computed and written in blocks.
+        Columns are ``client``, ``user``, ``rank`` (from 1), ``item``, ``score``, ``probability``
+        where the run learned it (``protocol.chances``), ``known``; and of a run with a folder
+        ``as_of`` (the end of what was learned), ``run`` (its name) and ``model`` (16 digits that
+        change with what it has learned). Rows are computed and written in blocks.
+
+        Args:
+            count: items a user, at most.
+            out: the file or table, see :func:`fedvine.experiments.answers.write_tables`.
+            wanted: what lists may name; None: everything.
+            say: gets the number of users that are done, and of all.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            FedvineError: where the file cannot be written, and for a column of categories that the
+                table of items does not have.
         """
-        return write_tables(out, (table for name, part in self.parts.items() for table in rows_of(
-            name, part.src_ids, self.task.outcomes(part),
-            self._best(name, np.arange(part.num_src), count), self.chances)))
+        whole, done = sum(part.num_src for part in self.parts.values()), 0
+        facts = self._facts()
+
+        def tables() -> Iterator[pa.Table]:
+            nonlocal done
+            for name, part in self.parts.items():
+                before = done
+                for table in rows_of(name, part.src_ids, self.task.outcomes(part),
+                                     self._best(name, np.arange(part.num_src), count,
+                                                wanted=wanted), self.chances, facts):
+                    yield table
+                    if len(table):      # blocks are in order of users
+                        done = before + 1 + int(part.src_ids.numbers(
+                            [table["user"][-1].as_py()])[0])
+                        say(done, whole)
+                done = before + part.num_src
+
+        return write_tables(out, tables())
+
+    def _facts(self) -> dict[str, str]:
+        """Return what tells these forecasts from others: when they are of, run and model."""
+        folder = self.run.folder
+        if folder is None:
+            return {}
+        saves = sorted((folder.path / "saves").glob("[0-9]*/position.json"))
+        mark = json.loads(saves[-1].read_text("utf-8")).get("sum", "") if saves else ""
+        bounds = getattr(self.plan, "bounds", None)
+        return {"as_of": moment(bounds[-1], self.run.ready.dates) if bounds else "",
+                "run": folder.path.resolve().name, "model": mark[:16]}
 
     def pairs(self, table: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[int, int]:
         """Score the pairs of a table, and write it with two columns more, ``score`` and ``known``.
@@ -339,17 +407,54 @@ class Forecasts:
             self._met[client] = self.task.met(self.parts[client], self.plan)
         return self._met[client](users, items)
 
-    def _best(self, client: str, users: np.ndarray, count: int, guests: Sequence[str] = ()
-              ) -> Iterator[Best]:
-        """Yield blocks of users with their likeliest candidates."""
+    def _best(self, client: str, users: np.ndarray, count: int, guests: Sequence[str] = (),
+              wanted: Wanted | None = None) -> Iterator[Best]:
+        """Yield blocks of users with their likeliest candidates, of those that are ``wanted``."""
         part = self.parts[client]
         every, barred = len(self.task.outcomes(part)), self.task.barred(part, self.plan)
         step = max(1, BLOCK // max(1, every))
+        left_out = None if wanted is None else self._left_out(client, wanted)
+        codes, most = (None, 0) if wanted is None or wanted.cap is None else (
+            _categories(part, wanted.cap[0]), wanted.cap[1])
         for start in range(0, len(users), step):
             some = users[start:start + step]
             score = self._ask(client, self.task.ask(part, self.plan, some, guests))
-            yield best(self.task, part, some, score.reshape(len(some), every), count,
+            score = score.reshape(len(some), every)
+            if left_out is not None:
+                score = np.where(left_out(some), -np.inf, score)
+            if codes is not None:
+                score = capped(score, codes, most)
+            yield best(self.task, part, some, score, count,
                        lambda users, items: self._known(client, users, items), barred)
+
+    def _left_out(self, client: str, wanted: Wanted) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function from users int64 [n] to the pairs that no list names, bool [n, items].
+
+        Raises :class:`FedvineError` where nodes are of one kind or classes are asked for.
+        """
+        part, names = self.parts[client], self.task.outcomes(self.parts[client])
+        every = len(names)
+        allowed = np.ones(every, bool) if wanted.items is None else np.array(
+            [names[i] in wanted.items for i in range(every)], bool)
+        barred = np.empty((0, 2), np.int64)
+        if wanted.exclude is not None:
+            mine = wanted.exclude.filter(equal(wanted.exclude["client"], client))
+            barred = np.stack([part.src_ids.numbers(mine["user"].to_pylist()),
+                               part.dst_ids.numbers(mine["item"].to_pylist())], 1)
+            barred = barred[(barred >= 0).all(1)]
+
+        def found(users: np.ndarray) -> np.ndarray:
+            out = np.tile(~allowed, (len(users), 1))
+            if wanted.new_only:
+                out |= self._known(client, np.repeat(users, every), np.tile(
+                    np.arange(every), len(users))).reshape(out.shape)
+            place = np.searchsorted(users, barred[:, 0])        # users are ascending
+            there = (place < len(users)) & (users[np.minimum(place, len(users) - 1)]
+                                            == barred[:, 0])
+            out[place[there], barred[there, 1]] = True
+            return out
+
+        return found
 
 
 def _numbers(ids: Ids, names: list[str]) -> tuple[list[str], np.ndarray]:

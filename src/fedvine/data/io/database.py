@@ -120,6 +120,49 @@ def _text(value: Any, name: str) -> str | None:
     return str(value)
 
 
+def write_sqlite(address: str, tables: Iterable[pa.Table]) -> int:
+    """Write tables as one table of an SQLite database; return the number of rows.
+
+    ``address`` is such as ``sqlite:shop.db/forecasts``. A new table is filled and takes the place
+    of an old one of that name, in one transaction. Raises :class:`FedvineError` for another
+    address, and where the database cannot be written; it is as it was then.
+    """
+    file, _, name = address.rpartition("/")
+    path = _file(file)
+    if not file.startswith(_SQLITE) or not re.fullmatch(r"\w+", name) or path.suffix == "":
+        raise FedvineError(f'"{address}" names no table of an SQLite file; write for example '
+                           "sqlite:shop.db/forecasts.")
+    kinds = {"string": "TEXT", "bool": "INTEGER", "int32": "INTEGER", "int64": "INTEGER"}
+    count, new = 0, f"{name}__new"
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for table in tables:
+                    if not count:
+                        connection.execute(f"DROP TABLE IF EXISTS {identifier(new)}")
+                        columns = ", ".join(f"{identifier(c.name)} {kinds.get(str(c.type), 'REAL')}"
+                                            for c in table.schema)
+                        connection.execute(f"CREATE TABLE {identifier(new)} ({columns})")
+                    marks = ", ".join("?" * table.num_columns)
+                    for batch in table.to_batches(max_chunksize=_BATCH):
+                        connection.executemany(f"INSERT INTO {identifier(new)} VALUES ({marks})",
+                                               zip(*(c.to_pylist() for c in batch.columns),
+                                                   strict=True))
+                    count += len(table)
+                if not count:
+                    raise FedvineError("There is no user to make a forecast for.")
+                connection.execute(f"DROP TABLE IF EXISTS {identifier(name)}")
+                connection.execute(f"ALTER TABLE {identifier(new)} RENAME TO {identifier(name)}")
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+    except sqlite3.Error as error:
+        raise FedvineError(f"{path} cannot be written ({error}).") from error
+    return count
+
+
 # -- SQLite --------------------------------------------------------------------------------------
 def _file(database: str) -> Path:
     """Return the path of ``sqlite:shop.db``, ``sqlite:/data/shop.db``, ``sqlite:///data/...``."""
