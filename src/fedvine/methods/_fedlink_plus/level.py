@@ -67,6 +67,23 @@ def columns(s: np.ndarray, v: np.ndarray, m: np.ndarray) -> np.ndarray:
                             m, m * a, m * b, m * c, m * f])
 
 
+def brought(s: np.ndarray, m: np.ndarray, counts: Counts, users: np.ndarray, t: np.ndarray,
+            b: np.ndarray) -> np.ndarray:
+    """Return scores on the level ``b``, float64 [Q]: :func:`columns` times b, once a user and time.
+
+    ``s`` and ``m`` are as in :func:`columns`; pairs of a user at a time that follow each other
+    share what is known of the user.
+    """
+    if not len(s):
+        return s
+    new = np.append(True, (users[1:] != users[:-1]) | (t[1:] != t[:-1]))
+    first = np.flatnonzero(new)
+    v, none = known(counts, users[first], t[first]), np.zeros(len(first))
+    base, met = (columns(none, v, none + one) @ b for one in (0, 1))
+    run = np.cumsum(new) - 1
+    return b[0] * s + base[run] + m * (met - base)[run]
+
+
 def scored(own: np.ndarray, D: np.ndarray, W: np.ndarray) -> np.ndarray:
     """Return scores of edges and of the pairs beside each, float64 [V, n, 1 + m].
 

@@ -120,7 +120,7 @@ def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[
         met[at] = x[:, AT.pair_met]
     if (b == level.START).all():
         return found
-    return level.columns(found, level.known(client.counts, queries.src, queries.t), met) @ b
+    return level.brought(found, met, client.counts, queries.src, queries.t, b)
 
 
 def count(client: Client, events: EventStream) -> None:
