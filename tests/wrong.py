@@ -43,8 +43,8 @@ def is_sentence(said, *words):
         assert word in said, said
 
 
-def refused(arguments, *words):
-    """Exit code 2, one sentence with all the ``words``, and a disk that is as it was.
+def refused(arguments, *words, ends=2):
+    """Exit code ``ends``, one sentence with all the ``words``, and a disk that is as it was.
 
     The cache may have whole new streams in it: the table was read before something else failed,
     and what data this user opened is remembered.
@@ -58,7 +58,7 @@ def refused(arguments, *words):
 
     before = disk()
     code, out, said = fedvine(*arguments)
-    assert (code, out) == (2, ""), said
+    assert (code, out) == (ends, ""), said
     is_sentence(said, *words)
     now = disk()
     streams = [p.parent for p in now if p.name == "stream.json" and p.parent.parent == cache]

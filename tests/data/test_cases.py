@@ -365,8 +365,8 @@ def test_the_error_of_a_lost_row_names_the_run_and_what_helps():
     rows = Path("g.csv").read_text().splitlines()
     Path("g.csv").write_text("\n".join([rows[0], *rows[3:], ""]))
     said = fedvine(*go)[2]
-    assert 'has lost the row "0", "100" at time 0' in said and "learned in r;" in said
-    assert "another --out" in said
+    assert 'has lost the row "0", "100" at time 0' in said and "learned in r " in said
+    assert "--changed relearn" in said and "put the old one back" in said
 
 
 # -- cache ---------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ def test_a_folder_of_another_experiment_names_each_key(run, name):
     ids=["time", "item", "client"])
 def test_a_table_that_was_edited_under_a_run(run, text, words):
     Path("good.csv").write_text(text)
-    refused(RUN, *words)
+    refused(RUN, *words, ends=4)
 
 
 def test_a_table_that_is_gone_is_not_needed_for_an_answer(run):
