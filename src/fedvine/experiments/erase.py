@@ -44,8 +44,7 @@ from fedvine.data.split import owning_node
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import FINAL
-from fedvine.experiments.reopened import method_of, of_kept
-from fedvine.experiments.run import Run
+from fedvine.experiments.run import Run, method_of, of_kept
 from fedvine.experiments.run_files import FORMAT, NIGHTS, PENDING
 from fedvine.living import erased
 from fedvine.living.news import Changed

@@ -9,7 +9,6 @@ was at the newest end of a stage that was saved.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,14 @@ import pyarrow as pa
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, HandedOver, near
-from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.data import handed
-from fedvine.data.identity import digest, names
 from fedvine.data.ids import named
 from fedvine.experiments import run_folder
 from fedvine.experiments.answers import Labels, LastEdge, last_edges, pairs_of
 from fedvine.experiments.forecasts import Forecast, Forecasts, has_newer, plan_at, take_newer
-from fedvine.experiments.run import Run, run
-from fedvine.living.rows import StoredRows
-from fedvine.tasks.task import Task, beside, of, task_named
+from fedvine.experiments.run import Run, of_kept
+from fedvine.tasks.task import Task, beside, task_named
 
 if TYPE_CHECKING:
     from fedvine.experiments.experiment import Experiment
@@ -110,51 +106,6 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
     made.folder = run_folder.RunFolder(folder, None)
     made.summary = run_folder.read_summary(folder, len(made.plan))
     return made
-
-
-def method_of(folder: str | os.PathLike[str], found: Mapping[str, Any]) -> Method:
-    """Return the method of a run's experiment; raise :class:`FedvineError` if it is not here."""
-    values = dict(found["method"])
-    name, own_digest = str(values.pop("name")), values.pop("file_digest", None)
-    if own_digest is None and name not in registry.names("methods") and (
-            name not in registry.methods()):    # all are imported for this
-        raise FedvineError(f"There is no method called {name} here, of which the run in {folder} "
-                           "is; ask the run in Python, or make it with fedvine run FILE.py.")
-    kind: Any = (registry.method(name) if own_digest is None else
-                 registry.of_digest(name, str(own_digest)))
-    return build(kind, values, f"{folder}/experiment.toml", under="method.")
-
-
-def of_kept(folder: str | os.PathLike[str], found: dict[str, Any], method: Method | None = None,
-            **options: Any) -> Run:
-    """Return a run on what ``data/`` in a folder keeps, prepared with options of :func:`run`.
-
-    ``found`` is the folder's experiment, ``method`` one in place of its own. Raises
-    :class:`FedvineError` where the method is not known here, or what is kept is another run's.
-    """
-    place = f"{folder}/experiment.toml"
-    try:
-        method = method_of(folder, found) if method is None else method
-        rows = StoredRows.open(Path(folder) / "data")
-        split, plan = rows.split, rows.plan
-        known, facts = {"digest": digest(split.stream), "names": names(split.stream)}, found["data"]
-        grown = (facts.get("edges") != len(split.stream) or getattr(split.stream, "came", None)
-                 or "erased" in rows.facts)
-        if not grown and any(facts.get(key, value) != value for key, value in known.items()):
-            raise FedvineError(f"{folder}/data was changed, or is another run's; it cannot be "
-                               "asked.")
-        # Some sums depend on the number of threads in their last bits.
-        threads = (found["data"].get("experiment") or {}).get("threads")
-        if threads is not None and "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(int(threads))
-        return run(method, split, plan, seed=found["seed"], step=rows.facts.get("step"),
-                   protocol=build(of(method), found["protocol"], place, under="protocol."),
-                   **options)
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        if isinstance(error, FedvineError):
-            raise
-        raise FedvineError(f"{folder} does not hold what its run was made from ({error}); it "
-                           "cannot be asked.") from error
 
 
 def _newest_end(made: Run) -> run_folder.Save | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from fedvine.core import registry
 from fedvine.core.clients import Clients
 from fedvine.core.device import Device, placed
 from fedvine.core.errors import FedvineError, near
@@ -17,8 +20,10 @@ from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike
 from fedvine.core.replies import Query, RoundAborted
+from fedvine.core.settings import build
 from fedvine.core.state import Memory
 from fedvine.data.dates import moment
+from fedvine.data.identity import digest, names
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import nights, run_folder
@@ -26,6 +31,7 @@ from fedvine.experiments.prepare import OnRound, Prepared, StageScores, loop, pr
 from fedvine.experiments.run_files import read_choice
 from fedvine.experiments.summary import Costs, lines, logged, summary
 from fedvine.living.gate import Closed
+from fedvine.living.rows import StoredRows
 from fedvine.tasks.task import REPLICATES, Task, of
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
@@ -396,6 +402,51 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         made.on_all = lambda: made_of(
             everything, lambda ready: ready.final_folder(made.folder, split.by, source)).unscored()
     return made
+
+
+def method_of(folder: str | os.PathLike[str], found: Mapping[str, Any]) -> Method:
+    """Return the method of a run's experiment; raise :class:`FedvineError` if it is not here."""
+    values = dict(found["method"])
+    name, own_digest = str(values.pop("name")), values.pop("file_digest", None)
+    if own_digest is None and name not in registry.names("methods") and (
+            name not in registry.methods()):    # all are imported for this
+        raise FedvineError(f"There is no method called {name} here, of which the run in {folder} "
+                           "is; ask the run in Python, or make it with fedvine run FILE.py.")
+    kind: Any = (registry.method(name) if own_digest is None else
+                 registry.of_digest(name, str(own_digest)))
+    return build(kind, values, f"{folder}/experiment.toml", under="method.")
+
+
+def of_kept(folder: str | os.PathLike[str], found: dict[str, Any], method: Method | None = None,
+            **options: Any) -> Run:
+    """Return a run on what ``data/`` in a folder keeps, prepared with options of :func:`run`.
+
+    ``found`` is the folder's experiment, ``method`` one in place of its own. Raises
+    :class:`FedvineError` where the method is not known here, or what is kept is another run's.
+    """
+    place = f"{folder}/experiment.toml"
+    try:
+        method = method_of(folder, found) if method is None else method
+        rows = StoredRows.open(Path(folder) / "data")
+        split, plan = rows.split, rows.plan
+        known, facts = {"digest": digest(split.stream), "names": names(split.stream)}, found["data"]
+        grown = (facts.get("edges") != len(split.stream) or getattr(split.stream, "came", None)
+                 or "erased" in rows.facts)
+        if not grown and any(facts.get(key, value) != value for key, value in known.items()):
+            raise FedvineError(f"{folder}/data was changed, or is another run's; it cannot be "
+                               "asked.")
+        # Some sums depend on the number of threads in their last bits.
+        threads = (found["data"].get("experiment") or {}).get("threads")
+        if threads is not None and "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(int(threads))
+        return run(method, split, plan, seed=found["seed"], step=rows.facts.get("step"),
+                   protocol=build(of(method), found["protocol"], place, under="protocol."),
+                   **options)
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        if isinstance(error, FedvineError):
+            raise
+        raise FedvineError(f"{folder} does not hold what its run was made from ({error}); it "
+                           "cannot be asked.") from error
 
 
 def _clients(engine: str | type[Clients], ready: Prepared, split: Split, options: dict[str, Any]
