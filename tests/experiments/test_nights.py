@@ -128,11 +128,12 @@ def labels(ids):
         f"n{i},n{(7 * i + 3) % 60}\n" for i in ids))
 
 
-def test_a_labelled_graph_goes_back():
+@pytest.mark.parametrize("final", [False, True])
+def test_a_labelled_graph_goes_back(final):
     night = Experiment.model_validate({
         "data": {"source": "nodes.csv", "edges": "edges.csv", "node": "node", "label": "label",
                  "client": "town"}, "method": {"name": "hop_ral", "width": 4, "expansion": 4},
-        "open_end": True, "final": False})
+        "open_end": True, "final": final})
     labels(range(60))
     night.run("run").finish()
     shutil.copytree("run", "never")
@@ -141,6 +142,7 @@ def test_a_labelled_graph_goes_back():
     nights.back("run")
     one, other = (json.loads(Path(f, "data/rows.json").read_text()) for f in ("run", "never"))
     assert one["plan"] == other["plan"]
+    assert not Path("run/final").exists()
     for folder in ("run", "never"):
         night.run(folder).finish()
     one, other = (Path(f, "metrics.jsonl").read_text() for f in ("run", "never"))

@@ -53,7 +53,7 @@ from fedvine.living.rows import StoredRows
 RECEIPTS = "receipts"
 EXACT, AT_ONCE, CORRECTION = "exact", "at once", "correction"
 # Of a run folder: what an erasure deletes, as it may name persons or rests on their rows.
-_RESTS = ("summary.json", "follow.json", FINAL, ".auto", "noise", "clients.json", NIGHTS)
+_RESTS = ("summary.json", "follow.json", FINAL, ".auto", "noise", "clients.json")
 _OWN = {"experiment.toml", "data", "saves", RECEIPTS}
 _PLAN = ("stream", "parts", "plan", "by", "names", "seed", "clients", "grows", "graph")
 LATER = ("The tables that are read next have to lack the rows; rows that come back are those of a "
@@ -256,7 +256,8 @@ def _put_in_place(place: Path) -> None:
         return
     at_once = draft["kind"] == AT_ONCE
     rests = [name for name in _RESTS if not (at_once and name in ("summary.json", "clients.json"))]
-    for file in (_read(place / "follow.json").get("file"), *(place / name for name in rests)):
+    for file in (_read(place / "follow.json").get("file"), *(place / name for name in rests),
+                 *place.glob(f"{NIGHTS}/[0-9]*"), place / NIGHTS / "pieces"):    # its log stays
         if file is not None:
             shutil.rmtree(file) if Path(file).is_dir() else Path(file).unlink(missing_ok=True)
     for save in place.glob("saves/*"):

@@ -33,6 +33,7 @@ from fedvine.core.files import atomic, cache_folder
 from fedvine.core.message import Packed
 from fedvine.data.graph import Graph
 from fedvine.experiments import run_folder
+from fedvine.experiments.prepare import FINAL
 from fedvine.experiments.run_files import BACK, NIGHTS
 from fedvine.living.rows import StoredRows
 
@@ -53,12 +54,15 @@ def keep(folder: str | os.PathLike[str], most: int) -> None:
             if _read(save / "position.json").get("end")]
     if not ends:
         return
+    rows, last = _read(place / "data" / "rows.json"), _read((_files(place) or [nights])[-1])
+    if last and last["rows"]["plan"] == rows["plan"]:   # kept before a night that was killed
+        return
     save = run_folder.RunFolder(place, None).restore(end=ends[-1].name)
     assert save is not None
     pieces = nights / "pieces"
     pieces.mkdir(parents=True, exist_ok=True)
     kept = {"format": 1, "at": _now(), "logs": _read(ends[-1] / "position.json")["logs"],
-            "rows": _read(place / "data" / "rows.json"),
+            "rows": rows,
             "small": {name: _read(place / name) for name in _SMALL if (place / name).exists()},
             "save": {**save._asdict(), "server": _cut(save.server, pieces), "clients": {
                 name: _cut(packed, pieces) for name, packed in save.clients.items()}}}
@@ -115,6 +119,9 @@ def _put_back(place: Path, kept: dict[str, Any]) -> None:
     runs.logs.cut(kept["logs"])
     shutil.rmtree(place / "saves", ignore_errors=True)
     runs.save(save)
+    if (place / FINAL).exists():    # it is fitted anew by the run's next command
+        shutil.rmtree(place / FINAL)
+        kept["small"].pop("summary.json", None)
     for name, content in kept["small"].items():
         with atomic(place / name, "w") as file:
             json.dump(content, file, indent=1)
