@@ -19,12 +19,12 @@ def nights(folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's
     from rich.table import Table
 
     from fedvine.experiments import nights as kept
-    table = Table("night", "stages", "rows", "seconds", "AUC", "MRR", "", box=None)
+    table = Table("night, UTC", "stages", "rows", "seconds", "AUC", "MRR", "", box=None)
     for line in kept.lines(folder):
         scores = line.get("scores", {})
-        said = (f"back by {line['back']}, to before {line['to']}" if "back" in line else
+        said = (f"back by {line['back']}" if "back" in line else
                 f"refused: {'; '.join(line['refused'])}" if "refused" in line else "")
-        table.add_row(line["at"].replace("T", " ").replace("+00:00", " UTC"),
+        table.add_row(line["at"][:16].replace("T", " "),
                       *(f"{line[key]:,}" if key in line else "" for key in ("stages", "rows")),
                       str(line.get("seconds", "")),
                       *(f"{scores[key]:.3f}" if scores.get(key) is not None else "" for key in (
@@ -38,7 +38,8 @@ def rollback(
 ) -> None:
     """Take back the last nights of a run: its rows, memory and scores are as before them."""
     from fedvine.experiments import nights as kept
-    print(f"{folder} is as it was on {kept.back(folder, nights).replace('T', ' ')}, before "
+    when = kept.back(folder, nights)[:16].replace("T", " ")
+    print(f"{folder} is as it was on {when} UTC, before "
           f"{'that night' if nights == 1 else 'those nights'}.")
 
 

@@ -156,12 +156,15 @@ def metrics(folder: str | os.PathLike[str], run: str | None = None) -> str:
     every = lines(folder)
     said = run_folder.read_summary(folder) or {}
     name = json.dumps(Path(folder).resolve().name if run is None else run)
-    learned = [line for line in every if "stages" in line]
+    learned: list[dict[str, Any]] = []      # and not taken back
+    for line in every:
+        learned = learned[:-line["back"]] if "back" in line else [
+            *learned, *([line] if "stages" in line else [])]
     newest = learned[-1] if learned else {}
     turned = [line for line in every if "back" not in line]
     spent = said.get("privacy", {}).get("epsilon")
     found: list[tuple[str, str, dict[str, str], Any]] = [
-        ("nights_total", "nights that were learned", {}, len(learned)),
+        ("nights_total", "nights that were learned", {}, sum("stages" in x for x in every)),
         ("refused_total", "nights that the gate refused", {}, sum("refused" in x for x in every)),
         ("gate_closed", "whether the last night was refused", {},
          int(bool(turned) and "refused" in turned[-1])),
