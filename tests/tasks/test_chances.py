@@ -78,7 +78,8 @@ def test_a_run_learns_them_and_its_forecasts_have_them(directed, tmp_path):
     plain = fv.Forecasts(made[0]).top(client, made[0].parts[client].src_ids[0])
     assert plain[0].probability is None
     fv.Forecasts(made[5]).every(3, tmp_path / "all.csv")
-    assert (tmp_path / "all.csv").read_text().splitlines()[0].endswith('"probability","known"')
+    assert (tmp_path / "all.csv").read_text().splitlines()[0].endswith(
+        '"probability","known","as_of","run","model"')
 
 
 def test_a_site_sends_counts_of_enough_alone():

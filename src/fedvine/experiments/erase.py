@@ -17,7 +17,6 @@ put in place, and is written whole or not at all.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -136,7 +135,7 @@ def erase(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]] | N
                   if key in found["data"]}
         carry(of_kept(place, found, out=place, source=source, keep=False, final=final))
     draft |= {"done": _now(), "seconds": round(time.monotonic() - began, 1)}
-    draft["memory"]["after"] = _memory(place)
+    draft["memory"]["after"] = run_folder.learned(place)
     receipt = place / RECEIPTS / f"{draft['asked'][:10]}-{draft['receipt'][:8]}.json"
     with atomic(receipt, "w") as file:
         json.dump(signed(draft), file, indent=1)
@@ -226,7 +225,7 @@ def _write(place: Path, kept: StoredRows, gone: erased.Gone, said: dict[str, Any
         "format": 1, "receipt": secrets.token_hex(16), "asked": _now(), "run": place.name,
         "fedvine": fedvine.__version__, "method": found["method"]["name"], **said,
         "rows": int(gone.touched.sum()), "clients": _holding(kept, gone),
-        "rows_left": len(split.stream), "memory": {"before": _memory(place)},
+        "rows_left": len(split.stream), "memory": {"before": run_folder.learned(place)},
         "again_from": 1 if save is None or said["kind"] == AT_ONCE else int(save[:6]) + 2,
         "stages": len(plan), "note": LATER, "save": save, "final": (place / FINAL).exists()}
     with atomic_folder(place / PENDING) as target:
@@ -325,17 +324,6 @@ def _forget_copies(names: Mapping[str, Iterable[str]]) -> None:
                                                   opened.categories.values())]
             if any((one.numbers(wanted) >= 0).any() for one in ids):
                 shutil.rmtree(file.parent)
-
-
-def _memory(place: Path) -> str | None:
-    """Return the SHA-256 of the newest save's files, None where there is no save."""
-    saves = sorted(place.glob("saves/[0-9]*"))
-    if not saves:
-        return None
-    found = hashlib.sha256()
-    for file in sorted(saves[-1].glob("*.safetensors")):
-        found.update(file.read_bytes())
-    return found.hexdigest()
 
 
 def still_named(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]]) -> list[Path]:

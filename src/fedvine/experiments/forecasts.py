@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from fedvine.data.ids import Ids, named
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.experiments.answers import Best, Wanted, read_pairs, rows_of, write_tables
-from fedvine.experiments.run_folder import read_experiment
+from fedvine.experiments.run_folder import learned, read_experiment
 from fedvine.living.news import news, taken
 from fedvine.living.rows import StoredRows
 from fedvine.tasks.chances import of_stages
@@ -273,11 +272,9 @@ class Forecasts:
         folder = self.run.folder
         if folder is None:
             return {}
-        saves = sorted((folder.path / "saves").glob("[0-9]*/position.json"))
-        mark = json.loads(saves[-1].read_text("utf-8")).get("sum", "") if saves else ""
         bounds = getattr(self.plan, "bounds", None)
         return {"as_of": moment(bounds[-1], self.run.ready.dates) if bounds else "",
-                "run": folder.path.resolve().name, "model": mark[:16]}
+                "run": folder.path.resolve().name, "model": (learned(folder.path) or "")[:16]}
 
     def pairs(self, table: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[int, int]:
         """Score the pairs of a table, and write it with two columns more, ``score`` and ``known``.
