@@ -13,7 +13,8 @@ from fedvine.experiments.run import run
 from fedvine.experiments.run_files import read_choice, read_summary
 from fedvine.experiments.summary import Costs
 from fedvine.methods.popularity import Popularity
-from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.methods.power_plus import PowerPlus
+from fedvine.tasks.class_incremental import ClassIncremental, NodeScorer
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.testing import PROTOCOL, tiny_case, tiny_graphs, tiny_stream
 
@@ -177,8 +178,8 @@ def test_the_choice_may_be_by_any_score_of_the_task(by, beside, name, tmp_path):
     (LinkPrediction, "ndgc", 'by "ndgc" (did you mean "ndcg"?); choose by auc_new, mrr_new'),
     (LinkPrediction, "no_list", 'by "no_list", of which less is better; choose by auc_new'),
     (LinkPrediction, "novelty", 'by "novelty"'), (LinkPrediction, "coverage", 'by "coverage"'),
-    (ClassIncremental, "fm", 'by "fm", of which less is better; choose by am.'),
-    (ClassIncremental, "accuracy", 'by "accuracy"; choose by am.')])
+    (ClassIncremental, "fm", 'by "fm", of which less is better; choose by am, accuracy, balanced'),
+    (ClassIncremental, "f1_macro", 'by "f1_macro"; choose by am, accuracy, balanced, ap.')])
 def test_a_score_that_says_nothing_of_what_is_better_is_refused(task, by, sentence):
     with pytest.raises(FedvineError) as raised:
         task.key_of(by)
@@ -192,6 +193,38 @@ def test_classes_of_a_labelled_graph_are_chosen_for(tmp_path):
                      candidates=["common", "power_plus:rounds=0"]).finish()
     assert found.summary["auto"]["score"] == "AM"
     assert all(c["scores"] for c in found.summary["auto"]["candidates"])
+
+
+@pytest.mark.parametrize("key", ["accuracy", "balanced", "ap"])
+def test_classes_are_chosen_for_by_what_is_asked(key, monkeypatch):
+    """Scores equal those of all nodes for validation together, where clients need no weights."""
+    split, plan = tiny_graphs()
+    made = run(PowerPlus.tiny(), split, plan, seed=1)
+    answers = []
+
+    measure = NodeScorer.measure
+
+    def kept(self, t, answer):
+        if self.learned == len(self.plan) - 1:
+            _, y, test = self._scored[t]
+            answers.append((self.name, y[~test], np.asarray(answer)[~test]))
+        return measure(self, t, answer)
+
+    monkeypatch.setattr(NodeScorer, "measure", kept)
+    found = made.protocol.judged(made.finish().stages, plan, key)
+    y, scores = (np.concatenate([one[i] for one in answers]) for i in (1, 2))
+    right = scores.argmax(1) == y
+    if key == "accuracy":
+        assert found == {(len(plan) - 1, name): (
+            pytest.approx(np.mean(np.concatenate([
+                s.argmax(1) == own for n, own, s in answers if n == name]))),
+            sum(len(own) for n, own, _ in answers if n == name)) for name in split.parts}
+    elif key == "balanced":
+        assert found == {(len(plan) - 1, f"class {c}"): (
+            pytest.approx(right[y == c].mean()), (y == c).sum()) for c in np.unique(y)}
+    else:
+        assert 0.5 < np.mean([value for value, _ in found.values()]) <= 1
+        assert set(found) == {(len(plan) - 1, f"class {c}") for c in np.unique(y)}
 
 
 def test_a_candidate_that_fails_is_left_out_and_without_any_the_reason_is_said(tmp_path):

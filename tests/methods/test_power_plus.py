@@ -146,6 +146,21 @@ def test_the_order_of_tasks_changes_no_weight():
         np.testing.assert_allclose(found[0][name], found[1][name], atol=1e-9)
 
 
+@pytest.mark.parametrize(("features", "sparse"), [(6, False), (400, False), (400, True)])
+def test_without_borders_any_batches_end_with_the_classifier_of_tasks(features, sparse):
+    """Where the graph is known from the start, stages of a class or of any nodes are the same."""
+    split, _ = case(blobs(features=features, sparse=sparse))
+    method, found = PowerPlus(rounds=0, folds=1, width=64), {}
+    for stages in (1, 4, "batches:1", "batches:3", "batches"):
+        made = run(method, split, by_task(split.stream, stages, keep_inter_task_edges=True))
+        made.finish()
+        found[stages] = [made.ask(name, {"nodes": np.arange(len(part))})
+                         for name, part in split.parts.items()]
+    for other in found.values():
+        for a, b in zip(other, found[4], strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=3e-6)     # of float32 up to 3
+
+
 def test_a_fold_of_too_many_nodes_says_what_to_do():
     count = products.MOST + 5
     with pytest.raises(FedvineError, match=r"set method\.folds to more than 1"):

@@ -13,7 +13,7 @@ from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.experiments.run import StageScores
 from fedvine.tasks.class_incremental import ClassIncremental, summarise
-from fedvine.tasks.task_plan import HIDDEN, TEST, TRAIN, VAL, TaskSettings, by_task
+from fedvine.tasks.task_plan import HIDDEN, TEST, TRAIN, VAL, TaskPlan, TaskSettings, by_task
 
 
 def graph(nodes=120, classes=5, seed=0) -> Graph:
@@ -118,6 +118,31 @@ def test_an_own_table_has_defaults_of_its_own():
     assert not plan.keep_inter_task_edges and "edges between tasks are removed" in plan.notes[0]
     assert "2 tasks of 2 classes" in plan.notes[0]
     assert "3 tasks of 1 or 2 classes" in by_task(own, 2).notes[0]
+
+
+def test_batches_have_nodes_of_any_class_and_the_uses_of_tasks():
+    whole = graph(400, 8)
+    tasks, plan = by_task(whole, 8, seed=3), by_task(whole, "batches:7", seed=3)
+    assert len(plan) == 7 and len(by_task(whole, "batches")) == 10
+    for part in whole.split("hash", 3).parts.values():
+        batch, use = plan.assign(part)
+        assert np.array_equal(use, tasks.assign(part)[1])
+        many = np.bincount(batch[batch >= 0], minlength=7)
+        assert many.sum() == (tasks.assign(part)[0] >= 0).sum() and np.ptp(many) <= 1
+        assert len(np.unique(part.y[batch == 0])) > 4
+        assert not np.array_equal(batch, by_task(whole, "batches:7", seed=4).assign(part)[0])
+        assert plan.stage(part, 2).edges.shape == part.edges.shape
+        assert np.array_equal(np.flatnonzero(plan.stage(part, 2).y >= 0),
+                              np.flatnonzero((batch == 2) & (use == TRAIN)))
+    assert TaskPlan.of_facts(plan.facts()) == plan and "7 batches of nodes" in plan.notes[0]
+    cut = by_task(whole, "batches:7", keep_inter_task_edges=False)
+    assert len(cut.stage(whole, 0)) == (cut.assign(whole)[0] == 0).sum() + (whole.y < 0).sum()
+
+
+@pytest.mark.parametrize("stages", ["30d", "batches:0", "batch", "batches:"])
+def test_other_stages_in_words_are_refused(stages):
+    with pytest.raises(FedvineError, match="number of classes a task, or batches"):
+        by_task(graph(), stages)
 
 
 def test_orders_are_each_clients_own_or_the_same():

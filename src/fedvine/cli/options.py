@@ -93,7 +93,7 @@ _OPTIONS = {
     "data.undirected": _option("Edges have no direction, and nodes are of one kind.", kind=bool),
     "stages": _option(
         "A duration such as 30d, 1w or 1mo, or a number of edges; of a labelled graph, of classes "
-        "a task [default: the data set's; of own tables all]."),
+        "a task, or batches [default: the data set's; of own tables all]."),
     "origin": _option(
         "The time of day at which stages of days, weeks or months begin, such as 00:00 [default: "
         "that of the first event; with --timezone, and for months, 00:00].", metavar="HH:MM"),

@@ -300,8 +300,9 @@ class Measured:
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
         """Raise :class:`Refused` unless ``value`` is such a dictionary."""
+        classes = ["classes", "classes_val"] * self.classes
         if not isinstance(value, dict) or not {"n", "scores"} <= value.keys() <= {
-                "n", "scores", "parts", "curve", "drift", *(["classes"] * self.classes)}:
+                "n", "scores", "parts", "curve", "drift", *classes}:
             raise Refused(f"{where} does not have the parts that were asked for")
         counts = frozenset(["n", *(f"n_{s}" for s in self.subsets)])
         check(value["n"], Named(Number(0, 2 ** 53, whole=True), only=counts,
@@ -312,8 +313,9 @@ class Measured:
                   Number(self.low, self.high), f"{where}['scores']", sizes)
             if value["n"].get(self.count(key), 0) < 1:
                 raise Refused(f"{where}['scores'] has {key:.50}, of which nothing was counted")
-        if "classes" in value:
-            _classes(value["classes"], value["n"]["n"], f"{where}['classes']", sizes)
+        for key, count in (("classes", "n"), ("classes_val", "n_val")):
+            if key in value:
+                _classes(value[key], value["n"].get(count, 0), f"{where}['{key}']", sizes)
         if "curve" in value:
             _curve(value["curve"], f"{where}['curve']")
         if "drift" in value:

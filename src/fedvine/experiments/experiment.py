@@ -126,7 +126,7 @@ class Experiment(BaseModel):
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
         default=None, description='a duration such as "30d" or "1mo", or a number of edges; if not '
         "said the data set's, or about 10 stages of equal count; of a labelled graph the number of "
-        "classes a task, of an own table all if not said")
+        "classes a task, of an own table all if not said, or \"batches\", of nodes of any class")
     origin: str | None = Field(default=None, description='the time of day, such as "00:00", at '
                                "which stages of whole days, weeks (from Monday on) or months, or "
                                "of hours that divide a day, begin, in data.timezone; if not said "

@@ -172,8 +172,8 @@ def logged(folder: Path) -> list[StageScores]:
     found: dict[int, dict[int, dict[str, Any]]] = {}
     for line in read_lines(folder, "metrics.jsonl"):
         found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = {
-            key: line[key] for key in ("n", "scores", "classes", "parts", "drift", REPLICATES)
-            if key in line}
+            key: line[key] for key in ("n", "scores", "classes", "classes_val", "parts", "drift",
+                                       REPLICATES) if key in line}
     return [StageScores(t, by) for t, by in sorted(found.items())]
 
 

@@ -92,9 +92,9 @@ class Order(BaseModel):
         return "30d" if self.stages is None else str(self.stages)
 
     @property
-    def classes_a_task(self) -> int | None:
-        """Return the number of classes a task, None for all."""
-        return self.stages if isinstance(self.stages, int) else None
+    def classes_a_task(self) -> int | str | None:
+        """Return the number of classes a task, None for all; or batches."""
+        return self.stages if isinstance(self.stages, int) or not self.live else None
 
     @property
     def of_graph(self) -> str | int:
@@ -120,7 +120,7 @@ class Order(BaseModel):
             raise FedvineError(f"{made.name} names classes without a server that holds the graph; "
                                "that is not built.")
         if task.data == "graph":
-            if isinstance(self.stages, str):
+            if isinstance(self.stages, str) and (self.live or "batches" not in self.stages):
                 raise FedvineError("Labelled graphs have no times; stages is a number of classes "
                                    "a task.")
             if min(self.tasks.features, self.tasks.edges) < 1:

@@ -236,8 +236,8 @@ def _check_features(said: Mapping[str, Any]) -> None:
 
 def _first(order: Order, classes: int) -> TaskPlan:
     size = order.classes_a_task
-    return of_classes(classes, "the federation", size and min(size, classes) if order.live else
-                      size, order.tasks, order.seed)
+    return of_classes(classes, "the federation", min(size, classes) if isinstance(size, int) and
+                      order.live else size, order.tasks, order.seed)
 
 
 def _waiting(said: Mapping[str, Any]) -> dict[int, int]:

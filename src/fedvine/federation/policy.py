@@ -228,8 +228,8 @@ def coarse_scores(found: dict[str, Any], grain: int) -> dict[str, Any]:
     scores = {} if "n" in few else _rounded(_without(found["scores"], ends), least)
     kept = {key: value for key, value in found.items()
             if key not in ("classes", "curve", "drift", "parts") or "n" not in few}
-    if "classes" in kept:
-        kept["classes"] = _coarse_classes(kept["classes"], grain)
+    for key in {"classes", "classes_val"} & kept.keys():
+        kept[key] = _coarse_classes(kept[key], grain)
     if "parts" in kept:
         kept["parts"] = {key: [count // grain * grain for count in one]
                          for key, one in kept["parts"].items()}

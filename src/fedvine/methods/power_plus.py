@@ -84,8 +84,8 @@ class PowerPlus(choice.Choosing):
 
     @property
     def revision(self) -> int:  # type: ignore[override]
-        """Return 7; 6 without a client's correction."""
-        return 7 if self.corrects else 6
+        """Return 8; 7 without a client's correction."""
+        return 8 if self.corrects else 7
 
     # -- memory ------------------------------------------------------------------------------------
     def noisy(self) -> bool:

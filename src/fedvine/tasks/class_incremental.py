@@ -137,11 +137,12 @@ class ClassIncremental(Task):
         scores={
             "am": Score("AM", "%"), "fm": Score("FM", "%", True), "accuracy": Score("accuracy"),
             "common": Score("commonest"), "balanced": Score("balanced"),
-            "f1_macro": Score("macro F1"), "ece": Score("ECE", falling=True)},
+            "f1_macro": Score("macro F1"), "ap": Score("mean AP"),
+            "ece": Score("ECE", falling=True)},
         main=("am", "fm"),
         by_client=("am", "fm"),
         chosen_by="am",
-        tried=("common", "power_plus:rounds=0", "fedavg", "power", "power_plus"),
+        tried=("common", "power_plus:rounds=0", "hop_ral", "fedavg", "power", "power_plus"),
         simple=("common",),
         mean_over="all clients' nodes",
         means="over the nodes of all clients together",
@@ -158,8 +159,8 @@ class ClassIncremental(Task):
 
     @classmethod
     def choices(cls) -> frozenset[str]:
-        """Return AM alone: of nodes for validation no other score is kept."""
-        return frozenset(["am"])
+        """Return the scores that are kept of nodes for validation; ``ap`` by class."""
+        return frozenset(["am", "accuracy", "balanced", "ap"])
 
     @classmethod
     def default_split(cls, column: str | None) -> dict[str, Any]:
@@ -171,11 +172,9 @@ class ClassIncremental(Task):
                 settings: TaskSettings, seed: int) -> tuple[Split, TaskPlan]:
         """Return the split graph, thinned where ``settings`` say so, and its tasks.
 
-        ``stages`` is the number of classes a task; see :func:`.task_plan.by_task`. Raises
-        :class:`FedvineError` for a duration.
+        ``stages`` is the number of classes a task, or "batches"; see :func:`.task_plan.by_task`.
+        Raises :class:`FedvineError` for a duration.
         """
-        if isinstance(stages, str):
-            raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
         given = {"by": "louvain", "k": 3, "seed": seed} | dict(split)
         plan = of_settings(stream, given["by"], stages, settings, seed)
         stream = replace(stream, notes=(*stream.notes, *_left_out(stream, plan)))
@@ -196,7 +195,8 @@ class ClassIncremental(Task):
         settings that leave out rows.
         """
         if isinstance(stages, str) or as_of is not None:
-            raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
+            raise FedvineError(f"{stream.name} has no times, and an open run learns what is new; "
+                               "stages is a number of classes a task.")
         given = {"by": "louvain", "k": 3, "seed": seed} | dict(split)
         graph, plan = begin(stream, given, stages, settings, seed)
         assert graph.owner is not None
@@ -237,11 +237,24 @@ class ClassIncremental(Task):
         return len(plan) - 1
 
     def judged(self, stages: Sequence[Any], plan: TaskPlan, key: str) -> Judged:
-        """Return the accuracy on nodes for validation after the last task, by task and client."""
-        return {(j, name): (result["scores"]["accuracy_val"], result["n"]["n_val"])
-                for stage in stages if stage.t == len(plan) - 1
-                for j, by in stage.found.items() for name, result in by.items()
-                if "accuracy_val" in result["scores"]}
+        """Return a score of nodes for validation after the last task.
+
+        AM is by task and client, the accuracy by client, the others by class over all clients.
+        """
+        last = [(j, name, result) for stage in stages if stage.t == len(plan) - 1
+                for j, by in stage.found.items() for name, result in by.items()]
+        if key in ("balanced", "ap"):
+            made = class_measures.summed(r["classes_val"] for _, _, r in last if "classes_val" in r)
+            values = made.get("recall" if key == "balanced" else key, ())
+            return {(len(plan) - 1, f"class {c}"): (value, round(n)) for c, value, n in zip(
+                made.get("class", ()), values, made.get("n", ()), strict=True) if value is not None}
+        sums: dict[tuple[int, str], tuple[float, int]] = {}
+        for j, name, result in last:
+            if "accuracy_val" in result["scores"]:
+                n, at = result["n"]["n_val"], (j if key == "am" else len(plan) - 1, name)
+                right, total = sums.get(at, (0.0, 0))
+                sums[at] = right + n * result["scores"]["accuracy_val"], total + n
+        return {at: (right / n, n) for at, (right, n) in sums.items()}
 
     def on_all(self, plan: TaskPlan) -> TaskPlan | None:
         """Return the plan with all labelled nodes for training, None where they are already."""
@@ -265,8 +278,8 @@ def summarise(stages: list[Any], period: str) -> dict[str, Any]:
     Returns ``{"mean", "client", "n", "matrix"}``; AM and FM are in percent, the matrix in [0, 1],
     None where no client has nodes. Of the test also what is measured of the classes after the last
     task: ``classes`` (:func:`fedvine.tasks.class_measures.summed`) over all clients, and in
-    ``mean`` and ``client`` accuracy, balanced accuracy, macro F1, calibration error and the
-    accuracy of the commonest class, in [0, 1].
+    ``mean`` and ``client`` accuracy, balanced accuracy, macro F1, mean average precision,
+    calibration error and the accuracy of the commonest class, in [0, 1].
     """
     end = "" if period == "test" else "_val"
     names = sorted({name for s in stages for by in s.found.values() for name in by})
@@ -392,7 +405,8 @@ class NodeScorer:
         {"accuracy", "accuracy_val", "common"}}``, in [0, 1], left out where there are no nodes.
         ``common`` is the accuracy of the client's commonest class so far, on the nodes for the
         test. Where there are such nodes also ``classes``
-        (:func:`fedvine.tasks.class_measures.measured`); where the protocol measures drift
+        (:func:`fedvine.tasks.class_measures.measured`), and ``classes_val`` of the nodes for
+        validation; where the protocol measures drift
         ``drift``: ``edges``, here the training nodes of the task, the share of them with ``new``
         classes, and the scores of the commonest class (``methods/last_label.py``). Raises
         :class:`MethodError` for another shape or values that are not finite.
@@ -408,6 +422,8 @@ class NodeScorer:
         scores = self._masked(t, scores)
         found: dict[str, Any] = {"n": {"n": int(test.sum()), "n_val": int((~test).sum())},
                                  "scores": self._scores(t, scores)}
+        if not test.all():
+            found["classes_val"] = class_measures.measured(y[~test], scores[~test])
         if test.any():
             common = self._masked(t, self._known()[None].astype(float))[0]
             found["scores"]["common"] = class_measures.commonest(common, y[test])

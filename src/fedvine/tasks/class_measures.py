@@ -155,11 +155,14 @@ def summed(found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def scalars(found: Mapping[str, Any]) -> dict[str, float]:
-    """Return ``accuracy``, ``balanced``, ``f1_macro``, ``ece`` of what :func:`summed` returns."""
+    """Return ``accuracy``, ``balanced``, ``f1_macro``, ``ap`` (the mean over classes), ``ece``.
+
+    ``found`` is what :func:`summed` returns; a score without nodes is left out.
+    """
     if not found:
         return {}
-    bins = np.array(found["bins"])
-    return overall(np.array(found["confusion"])) | (
+    bins, ap = np.array(found["bins"]), [v for v in found["ap"] if v is not None]
+    return overall(np.array(found["confusion"])) | ({"ap": float(np.mean(ap))} if ap else {}) | (
         {"ece": calibration_error(bins)} if bins[:, 0].sum() else {})
 
 
@@ -261,9 +264,10 @@ def rare(counts: ArrayLike) -> NDArray[np.bool_]:
 
 # -- the table of a classification by class, and its matrix of confusions, as plain data -----------
 MEASURES = ("After the last task, between 0 and 1. Commonest: the accuracy of always answering the "
-            "client's most frequent training class. Balanced: the mean recall of the classes. ECE: "
-            "expected calibration error, the mean distance between the probability of an answer "
-            "and the share of such answers that are right.")
+            "client's most frequent training class. Balanced: the mean recall of the classes. Mean "
+            "AP: that of the average precision of each class. ECE: expected calibration error, the "
+            "mean distance between the probability of an answer and the share of such answers that "
+            "are right.")
 ROWS = 40       # classes of a table; summary.json has all
 CELLS = 24      # of a matrix; others are one
 SHORT = 24      # characters of a class that is named in place of another

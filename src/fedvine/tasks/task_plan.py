@@ -20,6 +20,10 @@ something to learn; earlier tasks stay as they are:
   alone; fewer than :data:`LEAST` wait
 - a client meets the groups of a block in an order of its own; blocks follow each other
 
+**Without borders** (``stages = "batches"``, or ``"batches:20"`` for 20 in place of ten) a stage is
+a batch of a client's nodes of any class, drawn by the seed. Which nodes are for training,
+validation and the test is as with tasks; a batch sees all edges unless that is set otherwise.
+
 A node is learned in the first block, from the one in which its label came, that has its class. Its
 use is chosen among the nodes of its class that this block learns, so later nodes do not change it;
 where test nodes are chosen in the whole graph, by the hashes of the block that first had the class.
@@ -28,6 +32,7 @@ A task sees the graph as it was when its block was opened.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -44,6 +49,7 @@ from fedvine.data.graph import Came, Graph, Owner
 TRAIN, VAL, TEST, HIDDEN, UNUSED = 0, 1, 2, 3, 4
 SHARES = (0.2, 0.4, 0.4)    # of training, validation and test
 OWN = (0.8, 0.1, 0.1)       # the same of an own table
+BATCHES = 10    # of a plan without borders
 LEAST = 20      # new labelled nodes of earlier classes for which a task is opened
 
 _assigned: WeakKeyDictionary[Graph, tuple[Any, Any]] = WeakKeyDictionary()
@@ -97,6 +103,7 @@ class TaskPlan:
     - ``blocks``: number of groups that were open after each opening, of a graph that grows; None:
       the plan does not grow
     - ``size``: classes of a group of new classes; None: all that came
+    - ``batches``: true: stages are batches of nodes, and each group has all classes
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -108,6 +115,7 @@ class TaskPlan:
     cuts: tuple[float, ...] | None = None
     blocks: tuple[int, ...] | None = None
     size: int | None = None
+    batches: Literal[True] | None = None
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -150,11 +158,13 @@ class TaskPlan:
     def notes(self) -> tuple[str, ...]:
         """Return a sentence about the tasks, their nodes and edges."""
         sizes = sorted({len(group) for group in self.groups})
-        what = (f"{len(self)} task{'s' * (len(self) > 1)} of "
-                f"{' or '.join(map(str, sizes))} class{'es' * (sizes[-1] > 1)}")
+        what = f"{len(self)} batches of nodes of all classes" if self.batches else (
+            f"{len(self)} task{'s' * (len(self) > 1)} of "
+            f"{' or '.join(map(str, sizes))} class{'es' * (sizes[-1] > 1)}")
         train, val, test = (f"{100 * share:.4g} %" for share in self.shares)
-        edges = ("a task sees all edges of its client" if self.keep_inter_task_edges else
-                 "edges between tasks are removed")
+        one = "batch" if self.batches else "task"
+        edges = (f"a {one} sees all edges of its client" if self.keep_inter_task_edges else
+                 f"edges between {one}{'es' if self.batches else 's'} are removed")
         return (f"{what}; of each class {train} of the nodes are for training, {val} for "
                 f"validation and {test} for the test; {edges} (--stages, tasks.shares, "
                 "tasks.keep_inter_task_edges).",) if self.groups else ()
@@ -195,6 +205,11 @@ class TaskPlan:
         return _assigned[part][1]
 
     def _assigned(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
+        if self.batches:
+            task, use = replace(self, groups=self.groups[:1], batches=None)._assigned(part)
+            nodes = rng(self.seed, part.name, "batches").permutation(np.flatnonzero(task == 0))
+            task[nodes] = np.arange(len(nodes)) % len(self.groups)
+            return task, use
         task, use = np.full(len(part), -1), np.full(len(part), TEST)
         hashes, kept = part.names().uniform(), 1 - self.shares[2]
         for t, group in enumerate(self.order(part)):
@@ -385,12 +400,13 @@ def cuts_of(graph: Graph, share: float, classes: Iterable[int]) -> tuple[float, 
     return tuple(lowest(hashes[graph.y == label], share) for label in classes)
 
 
-def by_task(graph: Graph, classes: int | None = None, *,
+def by_task(graph: Graph, classes: int | str | None = None, *,
             shares: tuple[float, float, float] | None = None, seed: int = 0,
             keep_inter_task_edges: bool | None = None, labels: float = 1.0,
             orders: Literal["own", "same"] = "own") -> TaskPlan:
     """Make tasks of ``classes`` classes each, two if not said, or of an own table all in one task.
 
+    ``classes`` may be ``"batches"``, or ``"batches:20"``: stages without borders between classes.
     The other arguments are those of :class:`TaskSettings`. Test nodes are chosen in the whole
     graph, or in each client where a column of the data names the clients (``graph.owner``). Raises
     :class:`FedvineError` if there are too few classes, or shares that are negative, come to more
@@ -401,7 +417,7 @@ def by_task(graph: Graph, classes: int | None = None, *,
     return of_settings(graph, "client", classes, settings, seed)
 
 
-def of_settings(graph: Graph, by: str, classes: int | None, settings: TaskSettings, seed: int
+def of_settings(graph: Graph, by: str, classes: int | str | None, settings: TaskSettings, seed: int
                 ) -> TaskPlan:
     """Make the tasks of a graph that is dealt to clients ``by`` a column or a partition.
 
@@ -413,14 +429,18 @@ def of_settings(graph: Graph, by: str, classes: int | None, settings: TaskSettin
         plan, cuts=cuts_of(graph, plan.shares[2], range(count)))
 
 
-def of_classes(count: int, name: str, classes: int | None, settings: TaskSettings, seed: int, *,
-               own: bool = True) -> TaskPlan:
+def of_classes(count: int, name: str, classes: int | str | None, settings: TaskSettings, seed: int,
+               *, own: bool = True) -> TaskPlan:
     """Make the tasks of :func:`of_settings` for ``count`` classes, of data called ``name``.
 
     Test nodes are chosen in each client. ``own``: of own tables, in whose last task may be fewer
     classes.
     """
-    settings, size = settings.filled(own), classes or (count if own else 2)
+    batches = _batches(classes, name) if isinstance(classes, str) else 0
+    keep = settings.keep_inter_task_edges
+    settings = settings.filled(own).model_copy(update={"keep_inter_task_edges": True} if batches
+                                               and keep is None else {})
+    size: Any = count if batches else classes or (count if own else 2)
     shares = settings.shares or OWN
     if not 1 <= size <= count or classes == 0:
         raise FedvineError(f"{name} has {count} classes; a task cannot have "
@@ -430,9 +450,20 @@ def of_classes(count: int, name: str, classes: int | None, settings: TaskSetting
                            "at most 1.")
     groups = tuple(tuple(range(first, min(first + size, count)))
                    for first in range(0, count if own else count - count % size, size))
-    return TaskPlan(groups, (float(shares[0]), float(shares[1]), float(shares[2])),
+    train, val, test = map(float, shares)
+    return TaskPlan(groups * max(batches, 1), (train, val, test),
                     seed if settings.seed is None else settings.seed,
-                    bool(settings.keep_inter_task_edges), settings.labels, settings.orders)
+                    bool(settings.keep_inter_task_edges), settings.labels, settings.orders,
+                    batches=True if batches else None)
+
+
+def _batches(stages: str, name: str) -> int:
+    """Return the number of batches; raise :class:`FedvineError` for other stages in words."""
+    found = re.fullmatch(r"batches(?::([1-9]\d{0,5}))?", stages)
+    if not found:
+        raise FedvineError(f"{name} has no times; stages is a number of classes a task, or "
+                           "batches.")
+    return int(found[1] or BATCHES)
 
 
 def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings: TaskSettings,

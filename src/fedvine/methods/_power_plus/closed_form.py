@@ -22,6 +22,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, hstack, issparse
 
 from fedvine.aggregate.class_means import Waiting
+from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
@@ -155,19 +156,36 @@ class ClosedForm(FedAvg):
                 "rows": np.zeros((form.near, C), np.float32)}
 
     def add_products(self, server: Server, clients: Clients) -> None:
-        """Add the sums of a task; none while no class is known: all are withheld."""
+        """Add the sums of a task; none while no class is known: all are withheld.
+
+        Before the first ones come the order of features and their scale. These are of all nodes,
+        labelled or not, so no order of labels changes them.
+        """
         form, held = self.form(clients.world), server.closed
         if not held["scale"] and server.counts.any():
-            often, there = server.sums.abs().sum(0).numpy(), server.counts > 0
+            total, _ = clients.sum(self.sizes, length=form.features + 2)
+            *often, lengths, nodes = np.abs(from_fixed(total)).tolist()     # also of false sums
             if form.reduced:
-                held["order"] = np.argsort(-often, kind="stable").astype(np.int32)
-            typical = (server.sums[there] / server.counts[there][:, None]).square().sum(1)
-            held["scale"] = float(typical.mean().sqrt())        # of the classes' mean rows
+                held["order"] = np.argsort(-np.array(often), kind="stable").astype(np.int32)
+            held["scale"] = 0.5 * lengths / nodes if nodes else 0.0
         if not held["scale"]:
             return
         total, _ = clients.sum(self.products, held["order"], held["scale"], once=self.once,
                                length=self.length(clients.world))
         self.add_to_products(server, total)
+
+    @on_client(combined="sum")
+    def sizes(self, client: Client) -> np.ndarray:
+        """Sum |x| [F] and ||x|| over the client's nodes, with their number: uint64 [F + 2].
+
+        x are features that are averaged over neighbours, :attr:`hops` times.
+        """
+        x: Any = smoothed(client.stage, self.hops)
+        if not self.aggregate.enough(len(client.stage)) or len(client.stage) < self.least:
+            return np.zeros(x.shape[1] + 2, np.uint64)
+        often = np.asarray(abs(x).sum(0), float).ravel()
+        lengths = np.sqrt(np.asarray((x.multiply(x) if issparse(x) else x * x).sum(1), float)).sum()
+        return to_fixed(np.array([*often, lengths, len(client.stage)]))
 
     def length(self, world: World) -> int:
         """Return the length of a vector of :meth:`products`."""

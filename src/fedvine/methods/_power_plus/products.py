@@ -22,7 +22,7 @@ from scipy.linalg import eigh
 from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.core.errors import FedvineError
 
-SCALE = 2.0 ** 12       # of S in fixed point; an entry is at most the number of a fold's nodes
+SCALE = 2.0 ** 12       # of S and Q in fixed point; an entry is at most a fold's number of nodes
 MOST = int(2.0 ** 31 / SCALE)
 
 
@@ -52,7 +52,7 @@ def sums(h: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: int, classes: in
         mine = np.flatnonzero(fold == f)
         z, member = h[mine].astype(np.float64), np.eye(classes)[y[mine]]
         S = z.T @ z
-        parts += [to_fixed(member.sum(0)), to_fixed(member.T @ z).ravel(),
+        parts += [to_fixed(member.sum(0)), to_fixed(SCALE * (member.T @ z)).ravel(),
                   to_fixed(SCALE * S[np.triu_indices(len(S))])]                              # (b)
     return np.concatenate(parts)
 
@@ -71,7 +71,7 @@ def shaped(total: np.ndarray, folds: int, classes: int, columns: int) -> dict[st
 def parted(total: np.ndarray, folds: int, classes: int, columns: int) -> dict[str, np.ndarray]:
     """Return the parts of :func:`shaped`, float64."""
     found = {n: from_fixed(part) for n, part in shaped(total, folds, classes, columns).items()}
-    return {**found, "gram": found["gram"] / SCALE}
+    return {**found, "cross": found["cross"] / SCALE, "gram": found["gram"] / SCALE}
 
 
 def whole(upper: np.ndarray, size: int) -> np.ndarray:
