@@ -35,23 +35,28 @@ def labels(folder: Path, method: str = "power") -> Run:
     return run(registry.method(method).tiny(), parts, plan, out=folder)
 
 
-def get(app, path: str, method: str = "GET", host: str = "127.0.0.1:8765", **headers):
-    """Return status, headers and body of an answer; the body of JSON as its value."""
+def get(app, path: str, method: str = "GET", host: str = "127.0.0.1:8765", given=b"",
+        **headers):
+    """Return status, headers and body of an answer; the body of JSON as its value.
+
+    ``given`` is the body of the request, as bytes or a value for JSON.
+    """
     path, _, query = path.partition("?")
     sent = []
 
     async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
+        body = given if isinstance(given, bytes) else json.dumps(given).encode()
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message):
         sent.append(message)
 
-    given = {"host": host, **{k.replace("_", "-"): v for k, v in headers.items()}}
+    named = {"host": host, **{k.replace("_", "-"): v for k, v in headers.items()}}
     asyncio.run(app({"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1",
                      "method": method, "path": path, "raw_path": path.encode(), "root_path": "",
                      "scheme": "http", "query_string": query.encode(), "client": ("127.0.0.1", 1),
                      "server": ("127.0.0.1", 8765),
-                     "headers": [(k.encode(), v.encode()) for k, v in given.items()]},
+                     "headers": [(k.encode(), v.encode()) for k, v in named.items()]},
                     receive, send))
     found = {k.decode().lower(): v.decode() for k, v in sent[0]["headers"]}
     body = b"".join(m.get("body", b"") for m in sent[1:])

@@ -3,7 +3,11 @@
 ``GET /api/runs`` has a row a run and the time now, ``/api/compared`` the runs side by side,
 ``/api/runs/N`` one run in detail, ``/api/runs/N/forecasts?client=&user=&top=``,
 ``/api/runs/N/labels?client=&node=`` and ``/api/runs/N/names?client=&start=`` answer questions.
-``GET /metrics`` has numbers for a monitor. An error is ``{"error": SENTENCE}`` with status 400, or
+``GET /metrics`` has numbers for a monitor. Programs ask by a run's name: ``GET
+/runs/NAME/forecasts?client=&user=&n=`` answers by what the night wrote (``fedvine predict --all``,
+``--forecasts``), else computes it; ``POST`` there with users or pairs, and with nodes to
+``/runs/NAME/labels``, computes up to 10,000 answers. ``GET /openapi.json`` says it for machines. An
+error is ``{"error": SENTENCE}`` with status 400, or
 404 for a run that there is not.
 """
 
@@ -17,6 +21,7 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
+import json
 import os
 import re
 import socket
@@ -34,6 +39,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
+from fedvine.app import programs
 from fedvine.app.watched import Watched, compared
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
@@ -45,6 +51,7 @@ from fedvine.tasks.class_incremental import said_of
 
 EDGES = 10          # last edges that are shown
 NAMES = 8           # names that are suggested
+BODY = 4_000_000    # bytes of such a question
 MOST = 2_000_000    # names of a client; of more none are suggested
 HEADERS = {
     "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
@@ -132,6 +139,52 @@ class Api:
             return _unknown(request)
         return _answer(self.asked[seen.number].names, *_names(request, "client", "start"))
 
+    # -- for programs, by the name of a run ------------------------------------------------------
+    async def written(self, request: Request) -> JSONResponse:
+        """Answer with a user's forecasts as the night wrote them; else they are computed."""
+        asked = await self._named(request)
+        if asked is None:
+            return _unknown(request)
+        client, user = _names(request, "client", "user")
+        n = request.query_params.get("n", "5")
+        if not (n.isdecimal() and 1 <= int(n[:6]) <= 100):
+            return JSONResponse({"error": "n is a number from 1 to 100."}, 400)
+        if asked.written.waits():
+            await run_in_threadpool(asked.written.load)
+        found = asked.written.of(client, user, int(n))
+        return JSONResponse(found) if found else await run_in_threadpool(
+            _answer, asked.program, programs.computed,
+            {"client": client, "users": [user], "n": int(n)}, True)
+
+    async def label(self, request: Request) -> JSONResponse:
+        """Answer with the label of a node."""
+        asked, client = await self._named(request), request.query_params.get("client")
+        return _unknown(request) if asked is None else await run_in_threadpool(
+            _answer, asked.program, programs.labels,
+            {"nodes": _names(request, "node"), "client": client})
+
+    async def computed(self, request: Request) -> JSONResponse:
+        """Answer about the users, pairs or nodes of a JSON body."""
+        asked = await self._named(request)
+        if asked is None:
+            return _unknown(request)
+        try:
+            given = await _body(request)
+        except FedvineError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        labels = request.url.path.endswith("/labels")
+        return await run_in_threadpool(_answer, asked.program,
+                                       programs.labels if labels else programs.computed, given)
+
+    async def _named(self, request: Request) -> Asked | None:
+        """Return the run of a name, that of its folder; the first of several."""
+        for _ in range(2):
+            for seen, asked in zip(self.runs, self.asked, strict=True):
+                if seen.folder.resolve().name == request.path_params["name"]:
+                    return asked
+            self._add(self._more())
+        return None
+
     def _one(self, request: Request) -> Watched | None:
         number = int(request.path_params["number"])
         return self.runs[number] if number < len(self.runs) else None
@@ -142,7 +195,21 @@ def _names(request: Request, *keys: str) -> list[str]:
 
 
 def _unknown(request: Request) -> JSONResponse:
-    return JSONResponse({"error": f"There is no run {request.path_params['number']}."}, 404)
+    name = next(iter(request.path_params.values()))
+    return JSONResponse({"error": f"There is no run {name!s:.200}."}, 404)
+
+
+async def _body(request: Request) -> Any:
+    """Return the value of a JSON body; raise :class:`FedvineError` for none, and a long one."""
+    found = b""
+    async for block in request.stream():
+        found += block
+        if len(found) > BODY:
+            raise FedvineError(f"The body is longer than {BODY:,} bytes; ask in several parts.")
+    try:
+        return json.loads(found)
+    except ValueError as error:
+        raise FedvineError(f"The body is no JSON ({error}).") from error
 
 
 def _answer(made: Any, *arguments: Any) -> JSONResponse:
@@ -184,6 +251,11 @@ def application(folders: Sequence[str | os.PathLike[str]], host: str = "127.0.0.
         Route("/api/runs", api.listed), Route("/api/compared", api.compared),
         Route(run, api.detail), Route(f"{run}/forecasts", api.forecasts),
         Route(f"{run}/labels", api.labels), Route(f"{run}/names", api.names),
+        Route("/runs/{name}/forecasts", api.written),
+        Route("/runs/{name}/forecasts", api.computed, methods=["POST"]),
+        Route("/runs/{name}/labels", api.label),
+        Route("/runs/{name}/labels", api.computed, methods=["POST"]),
+        Route("/openapi.json", lambda request: JSONResponse(programs.described())),
     ]), host, token, {"Content-Security-Policy": policy(page)})
 
 
@@ -193,8 +265,10 @@ class Asked:
 
     def __init__(self, seen: Watched) -> None:
         self.seen, self._lock = seen, threading.Lock()      # a run is for one thread at a time
+        self._opening = threading.Lock()
         self._opened: OpenRun | None = None
         self._ends: Any = None
+        self.written = programs.Written(seen.folder)
         self._names: dict[str, list[str]] = {}
 
     def forecasts(self, client: str, user: str, top: int) -> dict[str, Any]:
@@ -223,6 +297,11 @@ class Asked:
             return plain({**_classes(row), "edges": [e._asdict() for e in edges],
                           "as_of": _as_of(opened)})
 
+    def program(self, answer: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+        """Return what a program asks, an answer of :mod:`fedvine.app.programs`."""
+        with self._lock:
+            return answer(self._soon(), self.seen.folder.resolve().name, *given)
+
     def names(self, client: str, start: str) -> list[str]:
         """Return some names of users or nodes of a client that begin with ``start``, sorted."""
         with self._lock:
@@ -240,12 +319,38 @@ class Asked:
 
     def _open(self) -> OpenRun:
         """Return the run, opened again where it was saved since."""
-        folder = self.seen.folder
-        ends = sorted(path.name for path in (folder / "saves").glob("[0-9]*"))
+        ends = self._saved()
         if self._opened is None or ends != self._ends:
-            self._opened, self._names = open_run(folder), {}
-            self._ends = ends
+            try:
+                self._take(open_run(self.seen.folder), ends)
+            except (FedvineError, OSError):     # a night may write at this moment
+                if self._opened is None:
+                    raise
+        assert self._opened is not None
         return self._opened
+
+    def _soon(self) -> OpenRun:
+        """Return the run as it was opened last; one that was saved since is opened beside."""
+        if self._opened is None:
+            return self._open()
+        if self._saved() != self._ends and not self._opening.locked():
+            threading.Thread(target=self._beside, daemon=True).start()
+        return self._opened
+
+    def _beside(self) -> None:
+        if self._opening.acquire(blocking=False):
+            with contextlib.suppress(FedvineError, OSError), contextlib.ExitStack() as stack:
+                stack.callback(self._opening.release)
+                ends = self._saved()
+                found = open_run(self.seen.folder)
+                with self._lock:
+                    self._take(found, ends)
+
+    def _saved(self) -> list[str]:
+        return sorted(path.name for path in (self.seen.folder / "saves").glob("[0-9]*"))
+
+    def _take(self, opened: OpenRun, ends: list[str]) -> None:
+        self._opened, self._ends, self._names = opened, ends, {}
 
 
 def _as_of(opened: OpenRun) -> str:
@@ -280,7 +385,7 @@ def refuse_long(*names: str) -> None:
 class Guard:
     """ASGI middleware: checks Host, method, origin and token, and adds headers to every answer.
 
-    Every request to ``/api/`` and ``/metrics`` must have ``token`` (None: none).
+    Every request to ``/api/``, ``/runs/`` and ``/metrics`` must have ``token`` (None: none).
     """
 
     def __init__(self, app: Call, host: str, token: str | None, headers: Mapping[str, str]) -> None:
@@ -315,9 +420,9 @@ class Guard:
         """Return the code and the sentence of a refusal; None for a request that is answered."""
         if not self.known(headers.get("host", "")):
             return 421, "This is not the name of this page; use the address that was printed."
-        if method not in ("GET", "HEAD"):
-            return 405, "Only GET is answered."
-        if not path.startswith(("/api/", "/metrics")):
+        if method not in ("GET", "HEAD") and (method, path[:6]) != ("POST", "/runs/"):
+            return 405, "Only GET is answered, and POST to /runs/."
+        if not path.startswith(("/api/", "/metrics", "/runs/")):
             return None
         origin = headers.get("origin")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from pyarrow import csv, parquet
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
-from fedvine.core.text import cells, short
+from fedvine.core.text import cells, short, unguarded
 from fedvine.data.dates import moment
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids, named
@@ -143,6 +144,9 @@ def pairs_of(pairs: Any) -> pa.Table:
     bad = next((i for i, row in enumerate(rows) if len(row) != 3), None)
     if bad is not None:
         raise FedvineError(f"Row {bad + 1} of the pairs is not a client, a user and an item.")
+    if all(type(value) is str and value for row in rows for value in row):  # a quick way for texts
+        return pa.table([pa.array([row[i] for row in rows], pa.string()) for i in range(3)],
+                        list(WANTED))
     return read_pairs({name: [row[i] for row in rows] for i, name in enumerate(WANTED)})
 
 
@@ -173,6 +177,48 @@ def write_tables(out: str | os.PathLike[str], tables: Iterator[pa.Table]) -> int
             raise FedvineError("There is no user to make a forecast for.")
         writer.close()
     return count
+
+
+def read_tables(out: str) -> pa.Table:
+    """Return what :func:`write_tables` wrote to ``out``; names are text.
+
+    Raises :class:`FedvineError`, :class:`OSError` or :class:`pyarrow.ArrowException` where it
+    cannot be read.
+    """
+    if out.startswith("sqlite:"):
+        from fedvine.data.io.database import read_sqlite
+        found = read_sqlite(out)
+    elif Path(out).suffix in (".parquet", ".pq"):
+        return parquet.read_table(out)
+    elif Path(out).suffix == ".jsonl":
+        with open(out, encoding="utf-8") as file:
+            found = pa.Table.from_pylist([json.loads(line) for line in file])
+    else:
+        texts = {name: pa.string() for name in (*WANTED, "as_of", "run", "model")}
+        found = csv.read_csv(out, convert_options=csv.ConvertOptions(column_types=texts))
+        for name in WANTED:
+            names = found[name].dictionary_encode().combine_chunks()
+            plain = pa.array(map(unguarded, names.dictionary.to_pylist()), pa.string())
+            found = found.set_column(found.column_names.index(name), name,
+                                     plain.take(names.indices))
+    return found
+
+
+def forget(out: str) -> None:
+    """Delete what :func:`write_tables` wrote to ``out``: nothing that has other columns."""
+    with contextlib.suppress(FileNotFoundError):
+        if out.startswith("sqlite:"):
+            from fedvine.data.io.database import drop_sqlite
+            drop_sqlite(out, WANTED)
+        elif Path(out).suffix in (".parquet", ".pq"):
+            names = parquet.read_schema(out).names
+            if names[0] == WANTED[0]:
+                Path(out).unlink()
+        elif Path(out).suffix in (".csv", ".jsonl"):
+            with open(out, "rb") as file:
+                ours = file.read(12).lstrip(b"{").startswith(b'"client"')
+            if ours:
+                Path(out).unlink()
 
 
 class _Lines:

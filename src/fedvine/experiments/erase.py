@@ -42,9 +42,10 @@ from fedvine.data.ids import Ids
 from fedvine.data.split import owning_node
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
+from fedvine.experiments.answers import forget
 from fedvine.experiments.prepare import FINAL
 from fedvine.experiments.run import Run, method_of, of_kept
-from fedvine.experiments.run_files import FORMAT, NIGHTS, PENDING
+from fedvine.experiments.run_files import FORMAT, NIGHTS, PENDING, WRITTEN
 from fedvine.living import erased
 from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
@@ -52,7 +53,7 @@ from fedvine.living.rows import StoredRows
 RECEIPTS = "receipts"
 EXACT, AT_ONCE, CORRECTION = "exact", "at once", "correction"
 # Of a run folder: what an erasure deletes, as it may name persons or rests on their rows.
-_RESTS = ("summary.json", "follow.json", FINAL, ".auto", "noise", "clients.json")
+_RESTS = ("summary.json", "follow.json", WRITTEN, FINAL, ".auto", "noise", "clients.json")
 _OWN = {"experiment.toml", "data", "saves", RECEIPTS}
 _PLAN = ("stream", "parts", "plan", "by", "names", "seed", "clients", "grows", "graph")
 LATER = ("The tables that are read next have to lack the rows; rows that come back are those of a "
@@ -255,10 +256,12 @@ def _put_in_place(place: Path) -> None:
         return
     at_once = draft["kind"] == AT_ONCE
     rests = [name for name in _RESTS if not (at_once and name in ("summary.json", "clients.json"))]
-    for file in (_read(place / "follow.json").get("file"), *(place / name for name in rests),
+    for written in ("follow.json", WRITTEN):
+        if file := _read(place / written).get("file"):
+            forget(file)
+    for file in (*(place / name for name in rests),
                  *place.glob(f"{NIGHTS}/[0-9]*"), place / NIGHTS / "pieces"):    # its log stays
-        if file is not None:
-            shutil.rmtree(file) if Path(file).is_dir() else Path(file).unlink(missing_ok=True)
+        shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
     for save in place.glob("saves/*"):
         if draft["save"] is None or (save.name != draft["save"] if at_once else
                                      save.name > draft["save"]):

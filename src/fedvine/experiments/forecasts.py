@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +18,14 @@ import pyarrow as pa
 from pyarrow.compute import equal  # type: ignore[attr-defined]
 
 from fedvine.core.errors import FedvineError, HandedOver, near
+from fedvine.core.files import atomic
 from fedvine.core.text import unguarded
 from fedvine.data.dates import moment
 from fedvine.data.ids import Ids, named
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.experiments.answers import Best, Wanted, read_pairs, rows_of, write_tables
+from fedvine.experiments.run_files import WRITTEN
 from fedvine.experiments.run_folder import learned, read_experiment
 from fedvine.living.news import news, taken
 from fedvine.living.rows import StoredRows
@@ -265,7 +269,12 @@ class Forecasts:
                         say(done, whole)
                 done = before + part.num_src
 
-        return write_tables(out, tables())
+        rows = write_tables(out, tables())
+        if self.run.folder is not None:     # for erasures, and for the page; it may be read alone
+            place = out if str(out).startswith("sqlite:") else Path(out).absolute()
+            with contextlib.suppress(OSError), atomic(self.run.folder.path / WRITTEN, "w") as file:
+                json.dump({"file": str(place), "top": count}, file)
+        return rows
 
     def _facts(self) -> dict[str, str]:
         """Return what tells these forecasts from others: when they are of, run and model."""

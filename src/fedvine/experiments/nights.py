@@ -34,7 +34,7 @@ from fedvine.core.message import Packed
 from fedvine.data.graph import Graph
 from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import FINAL
-from fedvine.experiments.run_files import BACK, NIGHTS
+from fedvine.experiments.run_files import BACK, NIGHTS, WRITTEN
 from fedvine.living.rows import StoredRows
 
 PIECE = 1 << 18         # bytes of an array that are kept as one piece
@@ -111,7 +111,7 @@ def back(folder: str | os.PathLike[str], nights: int = 1) -> str:
 
 def _put_back(place: Path, kept: dict[str, Any]) -> None:
     save = _save_of(place, kept)
-    for name in ("follow.json", *_SMALL):
+    for name in ("follow.json", WRITTEN, *_SMALL):
         (place / name).unlink(missing_ok=True)
     StoredRows.back(place / "data", kept["rows"])
     runs = run_folder.RunFolder(place, None, unfinished=True)

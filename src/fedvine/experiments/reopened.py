@@ -181,6 +181,14 @@ class OpenRun:
         """
         return self._of_streams(at).top(client, user, top)
 
+    def predict_many(self, client: str | int, users: Iterable[str | int], top: int = 5
+                     ) -> list[list[Forecast]]:
+        """Return what :meth:`predict` does for many users, an empty list for one nobody knows.
+
+        Raises :class:`FedvineError` for an unknown client, and for a run of a labelled graph.
+        """
+        return self._of_streams(None).tops(client, list(users), top)
+
     def score(self, pairs: Any, at: float | None = None) -> pa.Table:
         """Return the scores of pairs.
 

@@ -19,6 +19,7 @@ from fedvine.data.dates import Dates
 FORMAT = 1          # of a run folder, in its experiment.toml; raised when an older one is not read
 CHOICE = "auto.json"
 PENDING = ".erased"     # in a run folder while persons are being erased
+WRITTEN = "forecasts.json"      # where the forecasts of all users were written last
 NIGHTS, BACK = "nights", ".back"    # what is kept of nights; there while a run goes back
 _KEYS = {"t", "stage", "client", "n", "scores"}
 

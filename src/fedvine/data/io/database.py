@@ -127,11 +127,7 @@ def write_sqlite(address: str, tables: Iterable[pa.Table]) -> int:
     of an old one of that name, in one transaction. Raises :class:`FedvineError` for another
     address, and where the database cannot be written; it is as it was then.
     """
-    file, _, name = address.rpartition("/")
-    path = _file(file)
-    if not file.startswith(_SQLITE) or not re.fullmatch(r"\w+", name) or path.suffix == "":
-        raise FedvineError(f'"{address}" names no table of an SQLite file; write for example '
-                           "sqlite:shop.db/forecasts.")
+    path, name = _place(address)
     kinds = {"string": "TEXT", "bool": "INTEGER", "int32": "INTEGER", "int64": "INTEGER"}
     count, new = 0, f"{name}__new"
     try:
@@ -164,6 +160,48 @@ def write_sqlite(address: str, tables: Iterable[pa.Table]) -> int:
 
 
 # -- SQLite --------------------------------------------------------------------------------------
+def _place(address: str) -> tuple[Path, str]:
+    """Return the file and the table of an address such as ``sqlite:shop.db/forecasts``."""
+    file, _, name = address.rpartition("/")
+    path = _file(file)
+    if not file.startswith(_SQLITE) or not re.fullmatch(r"\w+", name) or path.suffix == "":
+        raise FedvineError(f'"{address}" names no table of an SQLite file; write for example '
+                           "sqlite:shop.db/forecasts.")
+    return path, name
+
+
+def read_sqlite(address: str) -> pa.Table:
+    """Return the table that :func:`write_sqlite` wrote; raise where it cannot be read."""
+    path, name = _place(address)
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+                                ) as connection:
+            rows = connection.execute(f"SELECT * FROM {identifier(name)}")
+            names = [column[0] for column in rows.description]
+            return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    except sqlite3.Error as error:
+        raise FedvineError(f"{path} cannot be read ({error}).") from error
+
+
+def drop_sqlite(address: str, columns: Sequence[str]) -> None:
+    """Delete the table that :func:`write_sqlite` wrote, if it has the ``columns``.
+
+    Its bytes in the file go, too. Raises :class:`FedvineError` where the file cannot be written.
+    """
+    path, name = _place(address)
+    if not path.exists():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            found = [row[1] for row in connection.execute(f"PRAGMA table_info({identifier(name)})")]
+            if set(columns) <= set(found):
+                connection.execute("PRAGMA secure_delete = ON")
+                connection.execute(f"DROP TABLE {identifier(name)}")
+                connection.execute("VACUUM")
+    except sqlite3.Error as error:
+        raise FedvineError(f"{path} cannot be written ({error}).") from error
+
+
 def _file(database: str) -> Path:
     """Return the path of ``sqlite:shop.db``, ``sqlite:/data/shop.db``, ``sqlite:///data/...``."""
     path = database.removeprefix(_SQLITE)
