@@ -311,12 +311,13 @@ def pair_part(f: np.ndarray, pair: Pair, rank: Any, later: Any, item: Item, user
 
 
 @_compiled
-def step_part(f: np.ndarray, k: Any, same: Any, n: Any, left: Any, near: Any, left_near: Any,
-              item: Item) -> None:
-    """Write the features of "steps" of the user's last item but ``k``."""
-    f[AT.step_1 + k] = np.log((n + item.share) / (left + 1)) - item.log_share
-    f[AT.step_within_1 + k] = np.log((near + item.share) / (left_near + 1)) - item.log_share
-    f[AT.step_same_1 + k] = 1.0 if same else 0.0
+def step_part(f: np.ndarray, k: Any, n: Any, left: Any, near: Any, left_near: Any, item: Item
+              ) -> None:
+    """Write the features of "steps" of the user's last item but ``k``, near which it was met."""
+    if n > 0:
+        f[AT.step_1 + k] = np.log((n + item.share) / (left + 1)) - item.log_share
+    if near > 0:
+        f[AT.step_within_1 + k] = np.log((near + item.share) / (left_near + 1)) - item.log_share
 
 
 @_compiled
@@ -378,6 +379,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
     x = np.empty(facts.row, np.float32)
     rows = np.empty((_BLOCK, 11), np.int64)
     hours, totals = np.full(3, -1, np.int64), np.zeros(3, np.float32)
+    last, none = np.empty(3, np.int64), np.empty(6)
     begin = 0
     while begin < len(order):
         u, stop = src[order[begin]], begin
@@ -411,6 +413,12 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
             odds = np.log((users.others[u, 1] + 2 * facts.repeating)
                           / (distinct + 2 * (1 - facts.repeating)))
         user = User(distinct, odds, edges, np.log(edges + 1), many, norm)
+        lasts = 0       # steps from the user's last items to one that never followed them
+        while known and lasts < 3 and users.others[u, 2 + lasts] >= 0:
+            v = last[lasts] = int(users.others[u, 2 + lasts])
+            none[lasts] = -np.log(items.others[v, 1] + 1)
+            none[3 + lasts] = -np.log(items.others[v, 2] + 1)
+            lasts += 1
         for place in range(begin, stop):
             if (place - begin) % _BLOCK == 0:
                 look_up(rows, u, known, dst, t, order[place:min(place + _BLOCK, stop)], column,
@@ -419,19 +427,19 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
             z, at, f, c, row = dst[q], t[q], out[q], found[0], found[1]
             f[:] = 0
             fast = slow = n = away_slow = away_n = zero
-            others, lately, last = 0.0, 0.0, -np.inf
+            others, lately, latest = 0.0, 0.0, -np.inf
             if z < facts.items:
                 fast = sum_at(items.sums[z], items.stamp[z], now, 0, powers)
                 slow = sum_at(items.sums[z], items.stamp[z], now, 1, powers)
                 n = items.sums[z, 2]
                 away_slow = sum_at(away[z], away_stamp[z], now, 1, powers)
                 away_n = away[z, 2]
-                others, last = items.others[z, 0], items.last[z, 0]
+                others, latest = items.others[z, 0], items.last[z, 0]
                 gone = min(max(now - items.stamp[z], 0), powers.shape[1] - 1)
                 lately = items.others[z, 3] * powers[1, gone]
             share = (slow + 0.1) / (facts.total + 0.1 * max(facts.items, 1))
-            item = Item(fast, slow, n, away_slow, away_n, others, lately, last, np.log(fast + 0.1),
-                        np.log(slow + 0.1), share, np.log(share))
+            item = Item(fast, slow, n, away_slow, away_n, others, lately, latest,
+                        np.log(fast + 0.1), np.log(slow + 0.1), share, np.log(share))
             item_part(f, item, user, at, span)
             if not facts.one_kind:
                 curve_part(f)
@@ -448,15 +456,14 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 pair_part(f, pair, rank, later, item, user, at, span)
             else:
                 f[AT.pair_new] = user.log_edges * (item.log_fast - _ITEM_FLOOR)
-            for k in range(3):
-                v = int(users.others[u, 2 + k]) if known else -1
-                if v < 0:
-                    break
-                step, near = -1, found[2 + k]
+            for k in range(lasts):
+                v, near = last[k], found[2 + k]
+                f[AT.step_1 + k], f[AT.step_within_1 + k] = none[k], none[3 + k]
+                f[AT.step_same_1 + k] = 1.0 if v == z else 0.0
                 if near >= 0:       # a step is in the window, too
                     step = row_of(steps.slots, steps.keys, code(v, z))
-                step_part(f, k, v == z, steps.n[step] if step >= 0 else zero, items.others[v, 1],
-                          window.n[near] if near >= 0 else zero, items.others[v, 2], item)
+                    step_part(f, k, steps.n[step] if step >= 0 else zero, items.others[v, 1],
+                              window.n[near], items.others[v, 2], item)
             prior = item.log_share
             for k in range(3):
                 h, hit = found[8 + k], found[5 + k]
@@ -503,10 +510,17 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
 @_compiled
 def weighted(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Return each row's sum of features times ``w``, float64; it does not depend on other rows."""
-    found = np.zeros(len(x))
+    found, whole = np.zeros(len(x)), len(w) - len(w) % 4
     for q in range(len(x)):
-        for j in range(len(w)):
-            found[q] += x[q, j] * w[j]
+        row, a, b, c, d = x[q], 0.0, 0.0, 0.0, 0.0      # four sums do not wait for each other
+        for j in range(0, whole, 4):
+            a += row[j] * w[j]
+            b += row[j + 1] * w[j + 1]
+            c += row[j + 2] * w[j + 2]
+            d += row[j + 3] * w[j + 3]
+        for j in range(whole, len(w)):
+            a += row[j] * w[j]
+        found[q] = (a + b) + (c + d)
     return found
 
 
