@@ -11,8 +11,10 @@ from wrong import fedvine, refused
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import unpack
+from fedvine.experiments.answers import read_tables
 from fedvine.experiments.erase import check_receipt, erase, prepared
 from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run as prepare
 from fedvine.experiments.run_folder import RunFolder
 
@@ -82,6 +84,29 @@ def test_no_file_has_the_name_afterwards():
     assert code == 0 and "2 rows at 2 clients" in out and "mine.csv still has a name" in said
     Path("run/mine.csv").unlink()
     assert b"Lovelace" not in bytes_of("run", "cache") and b"rare" not in bytes_of("run", "cache")
+
+
+@pytest.mark.parametrize("out", ["all.csv", "all.jsonl", "all.parquet", "sqlite:all.db/lists"])
+def test_forecasts_of_all_are_deleted_and_other_files_are_not(out):
+    write(ROWS)
+    made().run("run").finish()
+    forecasts_of("run").every(4, out)
+    assert read_tables(out).num_rows > 20
+    Path("own.csv").write_text("user,item\nu4,i1\n")
+    said = json.loads(Path("run/forecasts.json").read_text())
+    erase("run", {"user": ["u4"]}, exact=True)
+    assert not Path("run/forecasts.json").exists()
+    if out.startswith("sqlite:"):
+        with pytest.raises(FedvineError, match="no such table"):
+            read_tables(out)
+        assert b"u9" not in Path("all.db").read_bytes()
+    else:
+        assert not Path(out).exists()
+    # a folder from somebody else may name any file
+    Path("run/forecasts.json").write_text(json.dumps({**said, "file": str(Path("own.csv"))}))
+    made().run("run").finish()
+    erase("run", {"user": ["u9"]}, exact=True)
+    assert Path("own.csv").exists()
 
 
 def test_what_came_before_the_person_is_not_carried_out_again():
