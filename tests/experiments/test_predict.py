@@ -3,6 +3,7 @@
 import contextlib
 import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -91,8 +92,9 @@ def test_everybody_in_blocks_is_the_same_as_one_by_one(found, tmp_path, monkeypa
     rows = found.every(3, out)
     table = (polars.read_csv(out, schema_overrides={"user": polars.String}) if suffix == "csv"
              else polars.read_parquet(out))
-    assert table.columns == ["client", "user", "rank", "item", "score", "known", "as_of", "run",
-                             "model"]
+    assert table.columns == ["client", "user", "rank", "item", "score", "known", "basis", "as_of",
+                             "run", "model"]
+    assert table["basis"].unique().to_list() == ["edges"]
     assert table["run"].unique().to_list() == ["run"] and len(table["model"][0]) == 16
     assert rows == len(table) == 3 * sum(p.num_src for p in found.parts.values())
     for (client, user), own in table.group_by("client", "user"):
@@ -100,6 +102,37 @@ def test_everybody_in_blocks_is_the_same_as_one_by_one(found, tmp_path, monkeypa
         assert own["rank"].to_list() == [1, 2, 3]
         assert [Forecast(*row) for row in own.select("item", "score", "known").rows()] == expected(
             found.parts[client], user, 3)
+
+
+@pytest.mark.slow
+def test_users_of_the_table_without_an_edge_are_answered_by_it(tmp_path, monkeypatch):
+    """Users of a kind meet the ten items of that kind; new ones get lists of theirs."""
+    draw = np.random.default_rng(1)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(forecasts, "GUESTS", 3)
+    with open("shop.csv", "w") as file:
+        file.write("user,item,at,town\n")
+        file.writelines(f"u{u},i{u % 3 * 10 + draw.integers(10)},{t},{'ab'[u % 2]}\n"
+                        for t, u in enumerate(draw.integers(0, 30, 600)))
+    Path("users.csv").write_text("user,kind\n" + "".join(
+        f"u{u},{'xyz'[u % 3]}\n" for u in range(40)))
+    made = Experiment.model_validate({
+        "data": {"source": "shop.csv", "src": "user", "dst": "item", "time": "at", "client": "town",
+                 "users": "users.csv"}, "method": {"name": "fedlink_plus"}, "stages": "100"})
+    made.run("run").finish()
+    found, told = forecasts_of("run"), []
+    count = found.every(4, "all.parquet", say=lambda *done: told.append(done))
+    table = polars.read_parquet("all.parquet")
+    new = table.filter(polars.col("basis") == "table")
+    assert count == 4 * (30 + 2 * 10) and told[-1] == (50, 50)
+    assert sorted(set(new["user"])) == sorted(f"u{u}" for u in range(30, 40))
+    assert set(new["client"]) == {"a", "b"} and not new["known"].any()
+    right = [int(item[1:]) // 10 == int(user[1:]) % 3 for user, item in
+             zip(new["user"], new["item"], strict=True)]
+    assert np.mean(right) > 0.9
+    for (client, user), own in new.group_by("client", "user"):
+        assert own.sort("rank")["item"].to_list() == [
+            one.item for one in found.top(client, user, 4)]
 
 
 @pytest.mark.parametrize("block", [1, forecasts.BLOCK])

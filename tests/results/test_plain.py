@@ -90,7 +90,8 @@ def test_forecasts_in_csv_parquet_and_on_the_terminal(table):
     done("predict", "asked", "--all", "--out", "all.parquet")
     with open("all.csv", newline="", encoding="utf-8") as file:
         head, *rows = list(csv.reader(file))
-    assert head == ["client", "user", "rank", "item", "score", "known", "as_of", "run", "model"]
+    assert head == ["client", "user", "rank", "item", "score", "known", "basis", "as_of",
+                    "run", "model"]
     exact = parquet.read_table("all.parquet").to_pydict()
     for column in ("client", "user", "item"):
         i = head.index(column)

@@ -79,7 +79,7 @@ def test_a_run_learns_them_and_its_forecasts_have_them(directed, tmp_path):
     assert plain[0].probability is None
     fv.Forecasts(made[5]).every(3, tmp_path / "all.csv")
     assert (tmp_path / "all.csv").read_text().splitlines()[0].endswith(
-        '"probability","known","as_of","run","model"')
+        '"probability","known","basis","as_of","run","model"')
 
 
 def test_a_site_sends_counts_of_enough_alone():

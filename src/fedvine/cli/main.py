@@ -220,7 +220,8 @@ def predict(
         _show(best, found.why(client, user, [one.item for one in best]))
         homes = found.homes(user)
         if client not in homes:
-            console().print(f"{client} has no edge of {user} yet; known at {', '.join(homes)}.",
+            where = ", ".join(homes) or "no client, but from the table of users"
+            console().print(f"{client} has no edge of {user} yet; known at {where}.",
                              highlight=False, soft_wrap=True)
 
 

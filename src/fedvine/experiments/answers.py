@@ -39,9 +39,9 @@ class Best(NamedTuple):
     known: np.ndarray
 
 
-def rows_of(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Best],
-            chances: Chances | None = None, facts: Mapping[str, str] | None = None
-            ) -> Iterator[pa.Table]:
+def rows_of(client: str, src: Sequence[str] | Ids, dst: Sequence[str] | Ids,
+            blocks: Iterator[Best], chances: Chances | None = None,
+            facts: Mapping[str, str] | None = None) -> Iterator[pa.Table]:
     """Yield blocks as tables with names, with probabilities where there are ``chances``.
 
     ``facts`` are columns with the same text in every row. A score of -infinity is no forecast.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 # -- the likeliest candidates of a block of users, by their scores ---------------------------------
 BLOCK = 1 << 21     # pairs in one query; about 24 bytes each, twice
+GUESTS = 1000       # users without an edge that are answered together
 
 
 def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, count: int,
@@ -234,8 +235,10 @@ class Forecasts:
               say: Callable[[int, int], object] = lambda done, users: None) -> int:
         """Write the most likely items of every user of every client; return the number of rows.
 
-        Columns are ``client``, ``user``, ``rank`` (from 1), ``item``, ``score``, ``probability``
-        where the run learned it (``protocol.chances``), ``known``; and of a run with a folder
+        Users of the run's own table of users who have no edge yet are answered at every client, by
+        what the table says of them. Columns are ``client``, ``user``, ``rank`` (from 1), ``item``,
+        ``score``, ``probability`` where the run learned it (``protocol.chances``), ``known``,
+        ``basis``: ``edges`` of the user at the client, or ``table``; and of a run with a folder
         ``as_of`` (the end of what was learned), ``run`` (its name) and ``model`` (16 digits that
         change with what it has learned). Rows are computed and written in blocks.
 
@@ -252,22 +255,33 @@ class Forecasts:
             FedvineError: where the file cannot be written, and for a column of categories that the
                 table of items does not have.
         """
-        whole, done = sum(part.num_src for part in self.parts.values()), 0
+        new = [] if self.task.no_pairs else self._newcomers()
+        whole, done = sum(part.num_src + len(new) for part in self.parts.values()), 0
         facts = self._facts()
 
         def tables() -> Iterator[pa.Table]:
             nonlocal done
             for name, part in self.parts.items():
-                before = done
-                for table in rows_of(name, part.src_ids, self.task.outcomes(part),
+                before, items = done, self.task.outcomes(part)
+                for table in rows_of(name, part.src_ids, items,
                                      self._best(name, np.arange(part.num_src), count,
-                                                wanted=wanted), self.chances, facts):
+                                                wanted=wanted), self.chances,
+                                     {"basis": "edges", **facts}):
                     yield table
                     if len(table):      # blocks are in order of users
                         done = before + 1 + int(part.src_ids.numbers(
                             [table["user"][-1].as_py()])[0])
                         say(done, whole)
                 done = before + part.num_src
+                for start in range(0, len(new), GUESTS):
+                    some = new[start:start + GUESTS]
+                    numbers = part.num_src + np.arange(len(some))
+                    yield from rows_of(name, some, items, (
+                        best._replace(user=best.user - part.num_src) for best in
+                        self._best(name, numbers, count, some, wanted)), self.chances,
+                        {"basis": "table", **facts})
+                    done += len(some)
+                    say(done, whole)
 
         rows = write_tables(out, tables())
         if self.run.folder is not None:     # for erasures, and for the page; it may be read alone
@@ -350,6 +364,18 @@ class Forecasts:
         if not found.all() and (rows := self._rows(users)) is not None:
             found |= rows.known
         return list(dict.fromkeys(u for u, known in zip(users, found, strict=True) if known))
+
+    def _newcomers(self) -> list[str]:
+        """Return the users of the run's own table of users who have no edge at any client."""
+        data = self._data
+        if data is None:
+            return []
+        from fedvine.data.io.nodes import names_in
+        names = names_in(data.users, "users", data.src or "src", data.database)
+        met = np.zeros(len(names), bool)
+        for part in self.parts.values():
+            met |= part.src_ids.numbers(names) >= 0
+        return [name for name, there in zip(names, met, strict=True) if not there]
 
     def _rows(self, users: list[str]) -> NodeTable | None:
         """Return what clients' tables, then the run's own file, say of users, or None."""

@@ -521,6 +521,15 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
     return found
 
 
+def names_in(source: Any, kind: str, key: str | None, database: str | None = None) -> list[str]:
+    """Return the keys of a table of nodes, in its order; see :func:`read_nodes`."""
+    with opened_table(source, kind, [] if key is None else [key], database) as table:
+        columns = list(table.source.columns)
+        raw = table.raw({"k": key if key in columns else columns[0]})
+        keys, _ = _keys(table, raw, "k")
+        return table.arrow(keys)["k"].to_pylist()
+
+
 def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = False,
                database: str | None = None, unmet: list[str] | None = None,
                missing: Sequence[str] = (), kinds: Mapping[str, str] | None = None,
