@@ -139,7 +139,11 @@ def _sane(made: Run, rule: str) -> None:
 
 
 def check_engines_agree(method: Method) -> None:
-    """Check that calls delivered twice, sent as bytes, with caches dropped, give the same bytes."""
+    """Check that calls delivered twice, sent as bytes, with caches dropped, give the same bytes.
+
+    So do clients that compute at the same time, on three threads.
+    """
+    _same(_undisturbed(method), _outcome(run_small(method, workers=3)), "three threads")
     _same(_undisturbed(method), _outcome(run_small(method, engine=MockClients, twice=True,
                                               forget=True)), "redelivery and dropped cache")
 

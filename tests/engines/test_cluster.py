@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -69,6 +70,26 @@ def test_scores_and_memory_are_those_of_one_process(name):
         made.clients.close()
 
 
+def test_on_threads_clients_compute_at_the_same_time():
+    """Each waits for the others, so that one after the other they would never end."""
+    together = threading.Barrier(3)
+
+    class Meeting(EdgeBank):
+        name = "meeting"
+
+        def arrive(self, server, clients, at):
+            clients.call(self.meet, expect=None)
+
+        @on_client
+        def meet(self, client):
+            together.wait(timeout=30)
+
+    started(Meeting(), "local", workers="auto" if os.cpu_count() == 3 else 3).finish()
+    made = started(Meeting(), "local")
+    assert made.clients.threads == 1
+    assert started(Meeting(), "local", workers=64).clients.threads == len(made.clients.names)
+
+
 @needs_ray
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_worker_that_is_killed_is_replaced_and_scores_stay(tmp_path, kept):
@@ -89,12 +110,12 @@ def test_a_worker_that_is_killed_is_replaced_and_scores_stay(tmp_path, kept):
         made.clients.close()
 
 
-@needs_ray
-def test_a_clients_error_is_the_same_sentence():
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=needs_ray)])
+def test_a_clients_error_is_the_same_sentence(engine):
     said = []
-    for engine, options in (("local", {}), ("ray", {"workers": 2})):
+    for one, options in (("local", {}), (engine, {"workers": 2})):
         with pytest.raises(ClientError) as error:
-            started(Stumbling(), engine, **options).finish()
+            started(Stumbling(), one, **options).finish()
         said.append(str(error.value))
     assert said[0] == said[1] and 'client "bob" failed in stumble' in said[0]
 
@@ -125,9 +146,9 @@ def test_without_ray_one_sentence_says_so_and_nothing_is_written(tmp_path, monke
 
 
 @pytest.mark.parametrize(("settings", "sentence"), [
-    (["workers=2"], 'belong to engine = "ray"'),
-    (["address=10.0.0.1:6379"], 'belong to engine = "ray"'),
-    (["engine=ray", "threads=2"], "one thread each"),
+    (["workers=2", "threads=2"], "leave out threads"),
+    (["address=10.0.0.1:6379"], 'belongs to engine = "ray"'),
+    (["engine=ray", "threads=2"], "one thread of torch each"),
     (["engine=rays"], "engine"),
     (["engine=ray", "workers=0"], "workers is 0"),
 ])

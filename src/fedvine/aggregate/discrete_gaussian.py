@@ -63,7 +63,7 @@ def discrete_gaussian(sigma: int, count: int, key: bytes) -> np.ndarray:
     return samples
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _below(bound, words, at):  # pragma: no cover - compiled
     """Draw an integer 0 to ``bound`` - 1; ``at[0]`` is the next word, above all words: too few."""
     most = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -78,7 +78,7 @@ def _below(bound, words, at):  # pragma: no cover - compiled
             return word % bound
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _exp(top, second, under, half, words, at):  # pragma: no cover - compiled
     """Draw true with probability exp(-g), g = top second / under^2 / (1 + half) in [0, 1].
 
@@ -100,7 +100,7 @@ def _exp(top, second, under, half, words, at):  # pragma: no cover - compiled
     return False
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sample(sigma, words, at):  # pragma: no cover - compiled
     """Draw one sample by Algorithms 2 and 3, unless words are too few."""
     one = np.uint64(1)
@@ -134,7 +134,7 @@ def _sample(sigma, words, at):  # pragma: no cover - compiled
     return np.int64(0)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _fill(samples, done, sigma, words):  # pragma: no cover - compiled
     """Fill ``samples`` from ``done`` on; return the number filled and of words used for them."""
     at, used = np.zeros(1, np.int64), 0

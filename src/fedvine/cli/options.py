@@ -114,7 +114,9 @@ _OPTIONS = {
     "engine": _option(
         "Where the clients are: in this process, or on the workers of a Ray cluster, which needs "
         'pip install "fedvine[ray]"; scores are the same [default: local].', metavar="local|ray"),
-    "workers": _option("Processes of ray [default: one a processor].", kind=int),
+    "workers": _option(
+        "Clients that compute at a time: threads, or processes of ray; auto: one a processor "
+        "[default: 1; of ray auto].", metavar="N|auto"),
     "address": _option(
         "A Ray cluster to join, such as 10.0.0.1:6379, or auto for the one that runs on this "
         "machine [default: a new one on this machine]."),
@@ -160,7 +162,7 @@ def _tables(found: dict[str, Any]) -> Values:
     made: Values = {}
     for key, value in found.items():
         table, _, name = key.rpartition(".")
-        if key == "stages" and value and value.isdecimal():
+        if key in ("stages", "workers") and value and value.isdecimal():
             value = int(value)
         elif key == "split.clients" and value is not None:
             value = names_in(value)

@@ -185,7 +185,7 @@ def budget(ends: int) -> int:
     return ends + ends // SPARE + 32
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _roomy(start, degree, room, pool, used, u):
     """Give row ``u`` room for one more; return the new end of the pool, -1 where it is full."""
     if degree[u] < room[u]:
@@ -199,7 +199,7 @@ def _roomy(start, degree, room, pool, used, u):
     return used + wide
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _insert(start, degree, room, pool, used, a, b, done):
     while done < len(a):
         u, v = a[done], b[done]
@@ -218,7 +218,7 @@ def _insert(start, degree, room, pool, used, a, b, done):
     return done, used
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _drop(start, degree, pool, u, v):
     """Remove ``v`` from row ``u``, keeping the order; the newest are looked at first."""
     first, last = start[u], start[u] + degree[u] - 1
@@ -231,7 +231,7 @@ def _drop(start, degree, pool, u, v):
     return 0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _filter(start, degree, pool, u, left):
     """Remove the sorted neighbours ``left`` from row ``u``, keeping the order of the others."""
     first, kept = start[u], start[u]
@@ -246,7 +246,7 @@ def _filter(start, degree, pool, u, left):
     return gone
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _remove(start, degree, pool, a, b):
     gone, n = 0, 0
     while n < len(a):
@@ -261,7 +261,7 @@ def _remove(start, degree, pool, a, b):
     return gone
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _replace(start, degree, room, pool, used, nodes, sizes, neighbours):
     at = 0
     for n in range(len(nodes)):
@@ -276,7 +276,7 @@ def _replace(start, degree, room, pool, used, nodes, sizes, neighbours):
     return used
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _has(start, degree, pool, a, b, found):
     for n in range(len(a)):
         u, v = a[n], b[n]
@@ -288,7 +288,7 @@ def _has(start, degree, pool, a, b, found):
                 break
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _copy(start, degree, pool, out):
     at = 0
     for u in range(len(degree)):
@@ -297,7 +297,7 @@ def _copy(start, degree, pool, out):
             at += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _move(start, degree, pool, new, out):
     for u in range(len(degree)):
         for e in range(degree[u]):

@@ -112,14 +112,14 @@ def own_rows(graph: Adjacency, nodes: np.ndarray, owner: np.ndarray, place: np.n
     return _own(graph.start, graph.degree, graph.pool, nodes, limit, owner, place)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _span(start, degree, limit, u):
     """Return where the newest ``limit`` neighbours of ``u`` begin and end in the pool."""
     end = start[u] + degree[u]
     return end - (min(limit, degree[u]) if limit else degree[u]), end
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _volume(start, degree, rows, limit):
     total = 0
     for n in range(len(rows)):
@@ -128,7 +128,7 @@ def _volume(start, degree, rows, limit):
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _reached(start, degree, pool, rows, limit, mark, stamp, owner, across):
     """Return the neighbours of rows that do not have the stamp, and stamp them.
 
@@ -147,7 +147,7 @@ def _reached(start, degree, pool, rows, limit, mark, stamp, owner, across):
     return found[:many].copy()
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _first(nodes, mark, stamp):
     """Return the nodes that do not have the stamp, each once, and stamp them."""
     found, many = np.empty(len(nodes), np.int64), 0
@@ -159,7 +159,7 @@ def _first(nodes, mark, stamp):
     return found[:many]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _matrix(start, degree, pool, rows, limit, place, owner):
     pointers = np.zeros(len(rows) + 1, np.int64)
     columns, many = np.empty(_volume(start, degree, rows, limit), np.int32), 0
@@ -175,7 +175,7 @@ def _matrix(start, degree, pool, rows, limit, place, owner):
     return pointers, columns[:many].copy()
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _some(pointers, columns, rows):
     found = np.zeros(len(rows) + 1, np.int64)
     for n in range(len(rows)):
@@ -186,7 +186,7 @@ def _some(pointers, columns, rows):
     return found, chosen
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _counted(start, degree, pool, nodes, limit, owner):
     found = np.zeros(len(nodes), np.int32)
     for n in range(len(nodes)):
@@ -197,7 +197,7 @@ def _counted(start, degree, pool, nodes, limit, owner):
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _own(start, degree, pool, nodes, limit, owner, place):
     sizes = np.zeros(len(nodes), np.int32)
     found, many = np.empty(_volume(start, degree, nodes, limit), np.int32), 0

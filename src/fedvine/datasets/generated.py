@@ -226,7 +226,7 @@ def _block(ends: Ends, size: int, new: np.ndarray, bursts: np.ndarray, facts: di
     return first, second
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _repeat(first, again, place, bursts):
     """Give the edges ``again`` the source of the burst at their ``place``; others begin one."""
     for e in range(len(first)):

@@ -157,8 +157,9 @@ class Experiment(BaseModel):
     engine: Literal["local", "ray"] = Field(
         default="local", description="where the clients are: local (in this process), or ray (on "
         "the workers of a Ray cluster; scores are the same)")
-    workers: int | None = Field(default=None, ge=1, le=4096, description="processes of ray, one a "
-                                "processor if not said")
+    workers: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] | None = Field(
+        default=None, description="clients that compute at a time: threads of this process, one if "
+        "not said, or processes of ray, one a processor if not said (auto); scores are the same")
     address: str | None = Field(default=None, description="of a Ray cluster to join; if not said "
                                 "ray starts one on this machine")
 
@@ -205,12 +206,11 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _engine_of_the_workers(self) -> Experiment:
-        if self.engine == "ray" and self.threads != 1:
-            raise FedvineError("Workers of ray compute with one thread each; leave out threads, "
+        if self.threads != 1 and (self.engine == "ray" or self.workers not in (None, 1)):
+            raise FedvineError("Workers compute with one thread of torch each; leave out threads, "
                                "and ask for more workers.")
-        if self.engine != "ray" and (self.workers, self.address) != (None, None):
-            raise FedvineError('workers and address belong to engine = "ray"; name it too '
-                               "(--engine ray).")
+        if self.engine != "ray" and self.address is not None:
+            raise FedvineError('address belongs to engine = "ray"; name it too (--engine ray).')
         return self
 
     @field_validator("name")
@@ -424,7 +424,10 @@ class Experiment(BaseModel):
         if "torch" in sys.modules:      # where the method uses it, its file has imported it
             sys.modules["torch"].set_num_threads(self.threads)
         if self.engine == "ray" and "engine" not in options:
-            options |= {"engine": "ray", "workers": self.workers, "address": self.address}
+            options |= {"engine": "ray", "address": self.address,
+                        "workers": None if self.workers == "auto" else self.workers}
+        elif self.workers is not None and "engine" not in options:
+            options |= {"workers": self.workers}
         if as_of is not None and now:
             raise FedvineError("as_of (--as-of) says which stages are whole, and now (--now) makes "
                                "one of all rows that are left; leave out one of them.")

@@ -49,7 +49,7 @@ def _dtype(x: torch.Tensor) -> type:
     return np.float64 if x.dtype == torch.float64 else np.float32
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def gather(pointers: np.ndarray, columns: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """Add A x to ``out`` [n, d]."""
     width = x.shape[1]
@@ -60,7 +60,7 @@ def gather(pointers: np.ndarray, columns: np.ndarray, x: np.ndarray, out: np.nda
                 out[n, j] += x[c, j]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def scatter(pointers: np.ndarray, columns: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """Add A^T x to ``out`` [m, d]."""
     width = x.shape[1]

@@ -196,7 +196,7 @@ class _Sum(torch.autograd.Function):
 
 
 # -- compiled loops over rows of float32, each in one pass where torch makes several ---------------
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def add_rows(values: np.ndarray, rows: np.ndarray, change: np.ndarray, scale: np.ndarray) -> None:
     """Add ``scale[n] * change[n]`` to ``values[rows[n]]``, rows [n, d]; one scale is for all."""
     step = 0 if len(scale) == 1 else 1
@@ -207,7 +207,7 @@ def add_rows(values: np.ndarray, rows: np.ndarray, change: np.ndarray, scale: np
             values[r, j] += s * change[n, j]
 
 
-@njit(cache=True, error_model="numpy")  # checks for division by zero would prevent SIMD
+@njit(cache=True, error_model="numpy", nogil=True)  # checks for division by zero would prevent SIMD
 def adam(values: np.ndarray, rows: np.ndarray, gradient: np.ndarray, at: np.ndarray, m: np.ndarray,
          v: np.ndarray, steps: np.ndarray, rate: float, beta1: float, beta2: float, eps: float
          ) -> None:
@@ -229,7 +229,7 @@ def adam(values: np.ndarray, rows: np.ndarray, gradient: np.ndarray, at: np.ndar
             values[w, j] -= first * m[r, j] / (np.sqrt(v[r, j] * second) + small)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def row_product(pointers: np.ndarray, columns: np.ndarray, value: np.ndarray, x: np.ndarray,
                 out: np.ndarray) -> None:
     """Compute ``out = A x`` for a CSR matrix A [n, m] and rows x [m, d]."""
@@ -243,7 +243,7 @@ def row_product(pointers: np.ndarray, columns: np.ndarray, value: np.ndarray, x:
                 out[n, j] += v * x[c, j]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def row_products(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out: np.ndarray
                  ) -> None:
     """Compute ``out[p] = x[a[p]] * y[b[p]]`` for rows [., d]."""
@@ -253,7 +253,7 @@ def row_products(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out
             out[p, j] = x[u, j] * y[i, j]
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, nogil=True, fastmath=True)
 def row_dots(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out: np.ndarray
              ) -> None:
     """Compute ``out[p] = x[a[p]] . y[b[p]]`` of rows [., d]; equal pairs give equal numbers."""
@@ -264,7 +264,7 @@ def row_dots(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out: np
         out[p] = total
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, nogil=True, fastmath=True)
 def row_dots_back(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, g: np.ndarray,
                   gx: np.ndarray, gy: np.ndarray) -> None:
     """Add the gradients of :func:`row_dots` to ``gx`` and ``gy``; ``g`` [P] is its result's."""

@@ -47,7 +47,7 @@ def joining(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.stack([np.full(len(others), hub), others]).astype(np.int64)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _listed(low, high, count):
     indptr = np.zeros(count + 1, np.int64)
     for e in range(len(low)):
@@ -102,7 +102,7 @@ def assign(owner: np.ndarray, volume: np.ndarray, k: int) -> None:
     owner[:] = spread(owner, k)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _assigned(owner, volume, k):
     load, size = np.zeros(k, np.int64), np.zeros(k, np.int64)
     for u in range(len(owner)):
@@ -174,7 +174,7 @@ def _cov(x: np.ndarray) -> float:
     return float(x.std() / x.mean()) if x.any() else 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _ends(indptr, indices, owner, k):
     volume, inside = np.zeros(k, np.int64), np.zeros(k, np.int64)
     for u in range(len(owner)):
@@ -230,7 +230,7 @@ def place_new(graph: Adjacency, owner: np.ndarray, fresh: np.ndarray, k: int, lo
     _place_new(graph.start, graph.degree, graph.pool, owner, fresh, load[:k], size[:k], capacity)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _place(indptr, indices, owner, k, capacity):
     load, size = np.zeros(k, np.int64), np.zeros(k, np.int64)
     start, degree = indptr[:-1], np.diff(indptr)
@@ -241,7 +241,7 @@ def _place(indptr, indices, owner, k, capacity):
     _place_new(start, degree, indices, owner, np.flatnonzero(owner == -1), load, size, capacity)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _place_new(start, degree, indices, owner, fresh, load, size, capacity):
     near = np.zeros(len(load), np.int64)
     wave, waiting = np.empty(len(fresh), np.int64), 0
@@ -270,7 +270,7 @@ def _place_new(start, degree, indices, owner, fresh, load, size, capacity):
                 waiting += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _choose(start, degrees, indices, owner, u, near, load, size, capacity):
     degree = degrees[u]
     near[:] = 0
@@ -296,7 +296,7 @@ def _choose(start, degrees, indices, owner, u, near, load, size, capacity):
     size[best] += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _roomiest(near, load, size, degree, capacity):
     """Return the part with room that has most of ``near``, -1 if none with room has any."""
     best = -1

@@ -97,7 +97,7 @@ def parts(indptr: np.ndarray, indices: np.ndarray, k: int, seed: int, *,
     return owner
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _improve(indptr, indices, label, owner, counts, first, tau, alpha):
     """Move border nodes to the parts R* of Eq. (9), in one pass over all nodes."""
     k = len(counts)
@@ -146,7 +146,7 @@ def _improve(indptr, indices, label, owner, counts, first, tau, alpha):
 
 
 # -- parts that grow from seeds, level by level ----------------------------------------------------
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def components(indptr, indices):
     """Return ``(heads, slot)``: each component's node of highest degree, largest component first.
 
@@ -182,7 +182,7 @@ def components(indptr, indices):
     return heads, slot
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _neighbour(indptr, indices, heads, slot, u, j):
     """Return neighbour j of u; after the real ones come three virtual ones, -1 if there is none."""
     e = indptr[u] + j
@@ -196,7 +196,7 @@ def _neighbour(indptr, indices, heads, slot, u, j):
     return heads[other] if 0 <= other < len(heads) else np.int32(-1)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _spread(indptr, indices, heads, slot, start, far, queue):
     """Lower ``far`` [N] to the distance from ``start`` where that is nearer."""
     far[start] = 0
@@ -212,7 +212,7 @@ def _spread(indptr, indices, heads, slot, start, far, queue):
                 end += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def seeds(indptr, indices, heads, slot, start, k):
     """Choose ``k`` nodes far apart, or all that have edges if those are fewer."""
     count = len(slot)
@@ -236,7 +236,7 @@ def seeds(indptr, indices, heads, slot, start, k):
     return chosen
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def grow(indptr, indices, heads, slot, chosen, label, owner, counts, first):
     """Fill ``owner`` [N], -1 so far, and ``counts`` [k, classes + 1] of nodes by part and class.
 
@@ -287,7 +287,7 @@ def grow(indptr, indices, heads, slot, chosen, label, owner, counts, first):
         depth += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _settled(reached, near, load, size, same, known, first):
     """Return the part of a node that several ``reached``; S* of Eq. (7) if ``first`` is 0."""
     best = -1
@@ -307,7 +307,7 @@ def _settled(reached, near, load, size, same, known, first):
     return best
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _give(indptr, label, owner, counts, load, size, u, p):
     owner[u] = p
     counts[p, label[u]] += 1

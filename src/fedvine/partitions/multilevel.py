@@ -166,7 +166,7 @@ def _better(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None,
 # Meyerhenke, Sanders and Schulz (2014) coarsen graphs with hubs by size-constrained label
 # propagation, where matchings shrink them too little: every node joins the cluster that most of its
 # edges lead to, as long as the cluster has room, and each cluster becomes a node.
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def shuffled(indptr, chunks):
     """Order all nodes, int32 [N]: those of few neighbours first, else as ``chunks`` says."""
     count = len(indptr) - 1
@@ -184,7 +184,7 @@ def shuffled(indptr, chunks):
     return order
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _bits(degree):
     """Return the number of binary digits of ``degree``, at most 32."""
     b = 0
@@ -194,7 +194,7 @@ def _bits(degree):
     return b
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def cluster(indptr, indices, weights, volume, order, owner, limit, sweeps):
     """Return the cluster of each node, int32 [N], named after one of its nodes.
 
@@ -253,7 +253,7 @@ def cluster(indptr, indices, weights, volume, order, owner, limit, sweeps):
     return label
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def contract(indptr, indices, weights, volume, label):
     """Return the graph of clusters as ``(number [N], indptr, indices, weights, volume)``.
 
@@ -382,7 +382,7 @@ def _sides(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, volume:
     return best
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _among(indptr, indices, weights, members):
     """Return ``(indptr, indices, weights)`` of the edges among ``members`` int32 [n]."""
     place = np.full(len(indptr) - 1, -1, np.int32)
@@ -402,7 +402,7 @@ def _among(indptr, indices, weights, members):
     return starts, columns, sums
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def grown(indptr, indices, weights, volume, goal, room, order, free):
     """Return sides int32 [n]; side 0 has grown from ``order[0]`` until its volume is ``goal``.
 
@@ -449,7 +449,7 @@ def grown(indptr, indices, weights, volume, goal, room, order, free):
     return side
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def swap(indptr, indices, weights, volume, side, room, passes, patience):
     """Improve two sides in place by passes of moves; return their ``(excess, cut)`` afterwards.
 
@@ -516,7 +516,7 @@ def swap(indptr, indices, weights, volume, side, room, passes, patience):
     return excess, cut
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def between(indptr, indices, weights, owner):
     """Return the weight of the edges between parts."""
     found = np.int64(0)
@@ -533,7 +533,7 @@ def between(indptr, indices, weights, owner):
 # increase it, best first, and then returns to the best state that it met; its table of nodes times
 # parts is for the small graphs of a coarsening. ``relieve`` empties parts that are too full. All
 # work in place on ``owner`` int32 [N] and ``load`` int64 [k].
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def refine(indptr, indices, weights, volume, order, owner, load, capacity, sweeps):
     """Improve parts by sweeps of label propagation; the cut never grows.
 
@@ -569,7 +569,7 @@ def refine(indptr, indices, weights, volume, order, owner, load, capacity, sweep
             break
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def climb(indptr, indices, weights, volume, owner, load, capacity, passes, patience):
     """Improve parts by passes of best moves, one a node, until ``patience`` bring no gain."""
     count, k = len(owner), len(load)
@@ -620,7 +620,7 @@ def climb(indptr, indices, weights, volume, owner, load, capacity, passes, patie
             break
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _best(near, own, load, capacity, size):
     """Return the part with room that most edges lead to, of equals the lightest; -1 if none."""
     best = -1
@@ -632,7 +632,7 @@ def _best(near, own, load, capacity, size):
     return best
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _move(indptr, indices, weights, volume, near, owner, load, u, to):
     own = owner[u]
     owner[u] = to
@@ -646,7 +646,7 @@ def _move(indptr, indices, weights, volume, near, owner, load, u, to):
             near[v, to] += weight
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def relieve(indptr, indices, weights, volume, owner, load, capacity):
     """Move nodes out of parts above ``capacity``, first those of least cost a unit of volume.
 
@@ -677,7 +677,7 @@ def relieve(indptr, indices, weights, volume, owner, load, capacity):
                     again = True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _count(indptr, indices, weights, owner, u, near):
     near[:] = 0
     for e in range(indptr[u], indptr[u + 1]):

@@ -133,7 +133,7 @@ class Sample:
         return _graph(self.degree, self.near)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _chance(seed, place):
     """Return 64 random bits for a place: splitmix64 (Steele, Lea and Flood 2014)."""
     z = seed * np.uint64(0xD1342543DE82EF95) + (place + np.uint64(1)) * np.uint64(
@@ -143,7 +143,7 @@ def _chance(seed, place):
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add(degree, near, low, high, seed, place):
     keep = near.shape[1]
     for e in range(len(low)):
@@ -161,7 +161,7 @@ def _add(degree, near, low, high, seed, place):
                     near[u, slot] = v
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _lists(degree, keep, u, v):
     """Return whether ``u`` lists its sampled edge to ``v``; if not, ``v`` does."""
     if degree[u] <= keep:
@@ -169,7 +169,7 @@ def _lists(degree, keep, u, v):
     return degree[v] > keep
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _graph(degree, near):
     count, keep = near.shape
     indptr = np.zeros(count + 1, np.int64)

@@ -91,14 +91,14 @@ class Candidates:
         return len(self) - (before[end] - before[begin])
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _mix(x):    # pragma: no cover - compiled; the scalar form of fedvine.core.rng.mixed
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _in(codes, begin, end, wanted):     # pragma: no cover - compiled
     """Return whether ``wanted`` is among the ascending codes[begin:end]."""
     while begin < end:
@@ -110,7 +110,7 @@ def _in(codes, begin, end, wanted):     # pragma: no cover - compiled
     return begin < len(codes) and codes[begin] == wanted
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _lowest(rows, keys, items, starts, users, width, first, second, bounds, found, count):
     # pragma: no cover - compiled
     """Write the allowed items of lowest hash of each row to ``found``, and how many to ``count``.

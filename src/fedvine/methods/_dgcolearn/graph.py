@@ -442,7 +442,7 @@ class Held:
             of.keep(np.flatnonzero(of.has), np.asarray(kept["rows"]))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _newest(pointers, columns, clock):
     """Return the largest clock of each row's columns, -1 without any."""
     found = np.full(len(pointers) - 1, -1, np.int32)

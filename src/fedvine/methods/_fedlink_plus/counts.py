@@ -61,13 +61,13 @@ LISTED = {"_listed": ("int32", (), -1), "_list": ("int64", (2,), 0), "_norm": ("
 
 
 # -- compiled loops: a user meets an item at a time ------------------------------------------------
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def code(first: Any, second: Any) -> Any:
     """Return the key of two numbers below 2^31."""
     return (np.int64(first) << np.int64(32)) | np.int64(second)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def clock(t: Any, which: Any) -> Any:
     """Return the hour of a time in seconds, its five minutes in a day, or its hour in a week."""
     if which == 0:
@@ -77,7 +77,7 @@ def clock(t: Any, which: Any) -> Any:
     return 312 + int(np.floor(t / 3600.0)) % 168
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def decayed(count: np.ndarray, stamp: np.ndarray, row: Any, now: Any, powers: np.ndarray) -> None:
     """Bring the sums of a row [3] or [kinds, 3] to stage ``now``, in place."""
     k = min(now - stamp[row], powers.shape[1] - 1)
@@ -88,7 +88,7 @@ def decayed(count: np.ndarray, stamp: np.ndarray, row: Any, now: Any, powers: np
     stamp[row] = now
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _unlink(links: np.ndarray, head: np.ndarray, row: Any, of: Any, side: Any) -> None:
     before, after = links[row, 2 * side], links[row, 2 * side + 1]
     if before >= 0:
@@ -99,7 +99,7 @@ def _unlink(links: np.ndarray, head: np.ndarray, row: Any, of: Any, side: Any) -
         links[after, 2 * side] = before
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def to_front(pairs: Pairs, row: Any, new: bool, user: Any, column: Any) -> None:
     """Put a pair at the beginning of the chains of its user and of its item's column."""
     for side in range(2):
@@ -114,7 +114,7 @@ def to_front(pairs: Pairs, row: Any, new: bool, user: Any, column: Any) -> None:
         head[of] = row
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def meet(pairs: Pairs, user: Any, column: Any, kind: Any, t: Any, now: Any, n: np.ndarray,
          powers: np.ndarray) -> Any:
     """Add ``n`` float32 [3] to a pair's sums of one kind; return how often it was met before."""
@@ -133,7 +133,7 @@ def meet(pairs: Pairs, user: Any, column: Any, kind: Any, t: Any, now: Any, n: n
     return before
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def relink(links: np.ndarray, head: np.ndarray, side: Any, place: np.ndarray) -> None:
     """Give the rows of one side's chains their new ``place``; leave out those without one."""
     for of in range(len(head)):
@@ -152,13 +152,13 @@ def relink(links: np.ndarray, head: np.ndarray, side: Any, place: np.ndarray) ->
         head[of] = first
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def add(counter: Counter, key: Any) -> None:
     """Count one at a key."""
     counter.n[enter(counter.slots, counter.keys, counter.used, key)] += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def learn(src: np.ndarray, dst: np.ndarray, t: np.ndarray, now: Any, column: np.ndarray,
           items: Nodes, users: Nodes, pairs: Pairs, steps: Counter, window: Counter,
           clocks: Counter, totals: np.ndarray, one_kind: bool, powers: np.ndarray) -> None:

@@ -147,7 +147,7 @@ class EdgeColumns:
         self.all = np.array(state["all"])
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _slot(z: Any) -> Any:
     """Return the place of an item in a taste, and the sign with which it counts there."""
     h = np.uint64(z + 1) * np.uint64(0x9E3779B97F4A7C15)
@@ -155,7 +155,7 @@ def _slot(z: Any) -> Any:
     return int(h % np.uint64(TASTE)), np.float32(1.0 if h & np.uint64(1 << 20) else -1.0)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _learn(src: Any, dst: Any, x: Any, now: Any, weight: bool, users: Nodes, items: Nodes,
            pairs: Met) -> None:
     """Add events in the order given; there must be room for them."""
@@ -190,12 +190,12 @@ def _learn(src: Any, dst: Any, x: Any, now: Any, weight: bool, users: Nodes, ite
         users.taste[u, k] += sign * w
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _mean(n: Any, total: Any, overall: Any) -> Any:
     return (total + PRIOR * overall) / (n + PRIOR)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _dense(value: Any, n: Any, total: Any, square: Any, mean: Any, spread: Any) -> Any:
     """Return the log density of a value among ``n`` others less that among all, both normal."""
     own = _mean(n, total, mean)
@@ -205,7 +205,7 @@ def _dense(value: Any, n: Any, total: Any, square: Any, mean: Any, spread: Any) 
     return min(max(found, -MOST), MOST)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _fill(out: Any, first: Any, met: Any, src: Any, dst: Any, now: Any, one_kind: bool,
           weight: bool, texts: bool, numbers: Any, mean: Any, spread: Any, many_users: Any,
           many_items: Any, users: Nodes, items: Nodes, pairs: Met) -> None:

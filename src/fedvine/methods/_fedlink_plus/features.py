@@ -151,7 +151,7 @@ _CURVED = np.array([getattr(AT, name) for name in CURVES])
 _KNOTS = np.array(list(CURVES.values()))
 _CURVE = PARTS["curves"][0]
 # Nothing is divided by 0 here; without the check for it `fill` takes a tenth less.
-_compiled = njit(cache=True, error_model="numpy")
+_compiled = njit(cache=True, error_model="numpy", nogil=True)
 _PAIR_FLOOR = float(np.log(0.05))
 _ITEM_FLOOR = np.float32(np.log(0.1))
 _NEVER = float(np.log(1000.0))

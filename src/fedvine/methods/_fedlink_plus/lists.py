@@ -24,7 +24,7 @@ NONE = -1
 Column = tuple[str, tuple[int, ...], float | tuple[float, ...]]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def slot_of(slots: np.ndarray, keys: np.ndarray, key: Any) -> Any:
     """Return the slot of ``key``, or the free slot where it would be."""
     last = np.uint64(len(slots) - 1)
@@ -35,13 +35,13 @@ def slot_of(slots: np.ndarray, keys: np.ndarray, key: Any) -> Any:
     return at
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def row_of(slots: np.ndarray, keys: np.ndarray, key: Any) -> Any:
     """Return the row of ``key``, -1 if it is not there."""
     return slots[slot_of(slots, keys, key)]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def enter(slots: np.ndarray, keys: np.ndarray, used: np.ndarray, key: Any) -> Any:
     """Return the row of ``key``, a new one if it is not there; there must be room for it."""
     at = slot_of(slots, keys, key)
@@ -52,14 +52,14 @@ def enter(slots: np.ndarray, keys: np.ndarray, used: np.ndarray, key: Any) -> An
     return slots[at]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def fill(slots: np.ndarray, keys: np.ndarray, many: Any) -> None:
     """Enter the first ``many`` keys, each there once, into empty slots."""
     for row in range(many):
         slots[slot_of(slots, keys, keys[row])] = row
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def rows_of(slots: np.ndarray, keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Return the rows of several keys, int64, -1 for those that are not there."""
     found = np.empty(len(wanted), np.int64)
@@ -68,7 +68,7 @@ def rows_of(slots: np.ndarray, keys: np.ndarray, wanted: np.ndarray) -> np.ndarr
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def enter_all(slots: np.ndarray, keys: np.ndarray, used: np.ndarray, wanted: np.ndarray
               ) -> np.ndarray:
     """Return the rows of several keys, int64, new ones for those that are not there."""
@@ -203,7 +203,7 @@ class Room:
         return Lists(nodes._listed, nodes._list, nodes._norm, self.other, self.x, self.used)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def listed(lists: Lists, pairs: Any, side: Any, of: Any, most: Any, now: Any, powers: np.ndarray
            ) -> tuple[Any, Any]:
     """Return where the list of a node lies, its newest pair first: the first place, and one after.
@@ -216,7 +216,7 @@ def listed(lists: Lists, pairs: Any, side: Any, of: Any, most: Any, now: Any, po
     return lists.place[of, 0], lists.place[of, 0] + lists.place[of, 1]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _make(lists: Lists, pairs: Any, side: Any, of: Any, most: Any, now: Any, powers: np.ndarray
           ) -> None:
     head = pairs.user_head if side == 0 else pairs.item_head
@@ -273,7 +273,7 @@ class Scratch(NamedTuple):
     buckets: np.ndarray     # int64 [256]: users by likeness
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: Facts,
          powers: np.ndarray, s: Scratch) -> tuple[int, int, Any]:
     """Find users like the row (cols, x), and sum what they met, by column.

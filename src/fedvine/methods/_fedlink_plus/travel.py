@@ -80,7 +80,7 @@ def whole_rows(counts: Counts, users: np.ndarray) -> Rows:
             "count": count, "last": np.where(count[:, :, 2] > 0, last, 0.0)}
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _chains(users: np.ndarray, head: np.ndarray, links: np.ndarray) -> np.ndarray:
     many = 0
     for u in users:
@@ -111,7 +111,7 @@ def receive_rows(counts: Counts, rows: Rows) -> None:
     _enter(rows["local"], columns, rows["count"], rows["last"], counts.now, pairs, POWERS)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _enter(users: np.ndarray, columns: np.ndarray, count: np.ndarray, last: np.ndarray, now: int,
            pairs: Pairs, powers: np.ndarray) -> None:
     for n in range(len(users)):
