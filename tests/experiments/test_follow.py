@@ -15,11 +15,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import test_living_graph as graphs
+import tomlkit
 from test_growing import ROWS, here, made, night, scores, write  # noqa: F401 (here: a fixture)
 from wrong import fedvine, refused
 
 import fedvine as fv
 from fedvine.core.errors import FedvineError
+from fedvine.core.files import atomic
 from fedvine.data.spec import Data
 from fedvine.experiments import follow as following
 from fedvine.experiments.experiment import Experiment
@@ -320,6 +322,26 @@ def test_the_command_stays_looks_when_told_and_ends_with_a_sentence():
         child.kill()
         child.communicate()
     assert json.loads(Path("run/summary.json").read_text())["stages"] == 6
+
+
+@pytest.mark.slow
+def test_the_command_says_the_notes_of_a_labelled_graph_once(tmp_path):
+    graphs.write(tmp_path, *graphs.NIGHTS[0])
+    with atomic(tmp_path / "graph.toml", "w") as file:
+        file.write(tomlkit.dumps(graphs.experiment(tmp_path).plain()))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "fedvine", "run", str(tmp_path / "graph.toml"), "--out", "run",
+         "--follow", "--every", "1h", "--forecasts", "labels.csv"], stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    try:
+        until(child.stderr, "of each class")
+        until(child.stderr, "rows in labels.csv")
+        child.send_signal(signal.SIGTERM)
+        assert "of each class" not in child.communicate()[1] and child.returncode == 130
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def until(stream, words):

@@ -126,9 +126,9 @@ def run(
     noted: set[str] = set()
 
     def carry(made: Any) -> None:
-        for note in made.notes if made.summary is None else ():
-            if note not in noted:
-                note(note)
+        for sentence in made.notes if made.summary is None else ():
+            if sentence not in noted:
+                note(sentence)
         noted.update(made.notes)
         with tracked(made, track) if track else contextlib.nullcontext():
             progress.follow(made, options.console(sys.stderr))
