@@ -38,6 +38,7 @@ from fedvine.federation.site import Site
 from fedvine.federation.site_file import checked_site
 from fedvine.federation.site_table import SiteTable
 from fedvine.federation.supervisor import Supervisor
+from fedvine.living.gate import Gate
 from fedvine.methods._fedlink_plus.newton import Own
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
@@ -605,3 +606,58 @@ def test_a_site_is_told_when_a_run_begins_ends_and_leaves_forecasts(tmp_path, mo
     assert after("forecasts") == [f"what shops forecasts is kept here: fedvine predict {tmp_path}"]
     works.clear()
     assert after() == ends and after() == [] and after("open") == begins
+
+
+class Growing(Nights):
+    """Tables up to a time; Bob has four times the rows from stage 16 on, until it is put right."""
+
+    def __init__(self, folder, gate):
+        self.end, self.wrong, self.heard = 3001, True, []
+        super().__init__(folder, {}, EdgeBank(), live=True, stages="200", quorum=0.6, val=0, test=0)
+        split, _ = testing.tiny_case(testing.tiny_stream(edges=6000))
+        self.parts = split.parts
+        self.sites["bob"].gate = gate
+
+    def open(self, name, part):
+        part = self.parts[name]
+        rows = np.flatnonzero(part.t < self.end)
+        if name == "bob" and self.wrong:
+            rows = np.sort(np.concatenate([rows, *[rows[part.t[rows] >= 3000]] * 3]))
+        return type(part)(part.src[rows], part.dst[rows], part.t[rows], part.src_ids, part.dst_ids,
+                          name=name)
+
+    def deliver(self, name, block, seal, seconds):
+        answer = super().deliver(name, block, seal, seconds)
+        self.heard.append(answer)
+        return answer
+
+    def learned(self):
+        made, _ = open_order(self.order, "run", sorted(self.sites), self.signer)
+        return made.finish()
+
+
+def test_a_site_has_a_gate_of_its_own_and_the_hub_hears_only_that(tmp_path):
+    nights = Growing(tmp_path, Gate())
+    assert len(nights.learned().plan) == 14
+    nights.end = 3401       # stages 15 and 16 are whole
+    made = nights.learned()
+    assert len(made.plan) == 16
+    refused = [line for line in nights.sites["bob"].account.lines() if line.get("code")]
+    assert [(one["function"], one["code"]) for one in refused] == [("grow", "gate")]
+    assert refused[0]["why"].startswith("stage 16 has 356 rows, usually 9")
+    heard = b"".join(nights.heard)
+    assert b"gate" in heard and b"usually" not in heard
+    nights.wrong, nights.end = False, 3601
+    made = nights.learned()     # the rows of before come late
+    assert len(made.plan) == 17
+    known = nights.parts["bob"].t < made.plan.bounds[-1]
+    assert len(nights.sites["bob"].part) == known.sum()
+    assert len([x for x in nights.sites["bob"].account.lines() if x.get("code")]) == 1
+
+
+def test_without_a_gate_the_same_rows_are_learned(tmp_path):
+    nights = Growing(tmp_path, None)
+    nights.learned()
+    nights.end = 3401
+    nights.learned()
+    assert not [line for line in nights.sites["bob"].account.lines() if line.get("code")]

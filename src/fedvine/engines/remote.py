@@ -295,6 +295,8 @@ SENTENCES = {
             "site.toml",
     "rows": "its table has lost or changed rows that the run has learned, or cannot be kept; its "
             "account says which",
+    "gate": "its gate is closed: a new stage has unusual rows; its people look at them, and take "
+            "[gate] out of its site.toml to go on",
     "changed": "its table (or the shared key) has changed since this run began; put back the one "
                "it began with, or begin a new run with another --out",
     "names": "not all of its names have been evaluated, or the hub's proof does not hold; its "

@@ -21,6 +21,7 @@ from fedvine.core.settings import build
 from fedvine.data.spec import Data
 from fedvine.experiments.prepare import check_final
 from fedvine.federation.policy import Naming, Policy
+from fedvine.living.gate import Gate
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task, of
 from fedvine.tasks.task_plan import TaskSettings
@@ -158,6 +159,8 @@ class SiteFile(BaseModel):
                              "to do whatever an installed method does")
     policy: Policy | None = Field(default=None, description="what a run may do at this site; none: "
                                   "whatever an installed method does")
+    gate: Gate | None = Field(default=None, description="new stages with unusual rows are not "
+                              "learned here; scores are not watched")
 
 
 # -- names of classes that sites agree on: open, or so that the server cannot read them ------------

@@ -48,6 +48,7 @@ from fedvine.federation.policy import Naming, Policy, coarse_scores
 from fedvine.federation.pseudonyms import FILE, Pseudonyms, TwoHalves
 from fedvine.federation.site_file import LEDGER
 from fedvine.federation.site_table import Agreed, SiteGraph, SiteTable
+from fedvine.living.gate import Closed, Gate
 from fedvine.living.sites import SCALES, grown_at_a_site
 from fedvine.tasks.task import of
 
@@ -95,13 +96,14 @@ class Site(SiteTable):
         counter: file of the ledger's counter, outside of the folder.
         fresh: makes keys of noise, for tests (:class:`fedvine.core.ledger.Ledger`).
         device: where tensors are computed (:func:`fedvine.core.device.placed`).
+        gate: refuses new stages with unusual rows; the server hears no more than that.
     """
 
     def __init__(self, name: str, open_part: Callable[..., Any], folder: Path, trusted: Trusted,
                  sure: bool = False, policy: Policy | None = None,
                  identity: Callable[[], RosterMember | None] = lambda: None,
                  openly: bool = False, *, counter: Path | None = None, fresh: Fresh | None = None,
-                 device: Device = "auto") -> None:
+                 device: Device = "auto", gate: Gate | None = None) -> None:
         super().__init__(open_part, sure, 1 if policy is None else policy.grain, folder / SUMS)
         self.openly, self.pseudonyms = openly, Pseudonyms(folder / FILE)
         self.naming: Naming = "key"
@@ -109,6 +111,7 @@ class Site(SiteTable):
         self.counts = False         # whether users in common may be counted, and with whom now
         self.pair: tuple[str, Matching] | None = None
         self.device: Device = device
+        self.gate = gate
         self.name, self.folder, self.trusted = name, folder, trusted
         self.worker: ClientWorker | None = None
         self.run: str | None = None                              # the run that was opened
@@ -302,7 +305,8 @@ class Site(SiteTable):
 
         ``since`` is this site's first stage in the run: earlier rows are learned there. The rows
         are kept in the run's folder here; :meth:`open` comes next. Raises :class:`FedvineError`
-        where the table has lost or changed rows that the run has learned.
+        where the table has lost or changed rows that the run has learned, and where the gate is
+        closed.
         """
         stages = Plan.of_facts(plan)
         if self.policy is not None:
@@ -311,7 +315,10 @@ class Site(SiteTable):
         table = self.edges()
         folder = self._place(run, number, method, stages, protocol, seed) / "data"
         try:
-            self.part = grown_at_a_site(folder, table, stages, since, self.open_part).both_ways()
+            self.part = grown_at_a_site(folder, table, stages, since, self.open_part,
+                                        self.gate).both_ways()
+        except Closed as error:
+            raise Refusal("gate", text="; ".join(error.reasons)) from error
         except FedvineError as error:       # it names a row
             raise Refusal("rows", text=str(error)) from error
 

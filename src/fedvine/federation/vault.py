@@ -52,7 +52,7 @@ def open_site(kit: Path, name: str, trusted: Trusted, found: SiteFile) -> Site:
     return Site(name, opener(found), kit / MEMORY, trusted,
                 bool(found.data and found.data.sure), found.policy,
                 lambda: roster.identity(kit, name), found.open_classes, counter=counter(kit),
-                device=found.device)
+                device=found.device, gate=found.gate)
 
 
 def answer(kit: Path, name: str, line: Line) -> None:

@@ -30,6 +30,7 @@ from fedvine.data.plan import (
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
+from fedvine.living.gate import Gate
 from fedvine.living.news import News, as_before, news, taken
 from fedvine.living.rows import StoredRows
 
@@ -204,14 +205,15 @@ def slack_of(text: str) -> float:
 
 # -- the rows that a site keeps for a run whose plan grows -----------------------------------------
 def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0,
-                    again: Callable[[Look], EventStream] | None = None) -> EventStream:
+                    again: Callable[[Look], EventStream] | None = None,
+                    gate: Gate | None = None) -> EventStream:
     """Return a site's rows of the plan's stages, and keep them in ``folder``.
 
     Rows are numbered in the order in which they came; those that are older than the site's last
     stage, or than its first one (``since``), are learned in the next one. ``again`` reads the table
     again with the kinds that its columns had when the run began. The rows have the dictionaries'
     secrets of ``table``. Raises :class:`FedvineError` where the table has lost or changed a row
-    that is kept, or a cell is of another kind.
+    that is kept, or a cell is of another kind, and :class:`fedvine.living.gate.Closed`.
     """
     if not StoredRows.there(folder):
         none = np.empty(0, np.int64)
@@ -227,7 +229,10 @@ def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0
     table = table if again is None else as_before(stream, table, again)
     if plan.bounds[-1] > learned:
         found = news(stream, table, learned, where=folder) if len(stream) else _all(table, learned)
-        kept = kept.take(taken(stream, found, learned, plan.bounds[-1]), plan)
+        rows = taken(stream, found, learned, plan.bounds[-1])
+        if gate is not None:
+            gate.check_rows(kept, rows, plan)
+        kept = kept.take(rows, plan)
     found = kept.split.stream[:]
     found.src_ids.secret, found.dst_ids.secret = table.src_ids.secret, table.dst_ids.secret
     return found
