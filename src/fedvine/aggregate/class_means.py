@@ -34,11 +34,15 @@ def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = No
                        else (rows * rows).sum(1))
         shrink = np.minimum(1, clip / np.maximum(norm, 1e-12)).astype(np.float32)
         rows = diags(shrink) @ rows if issparse(rows) else rows * shrink[:, None]
-    member = csr_matrix((np.ones(len(nodes), np.float32), (y[nodes], np.arange(len(nodes)))),
-                        (classes, len(nodes)))
-    sums: Any = member @ rows
+    sums: Any = members(y[nodes], classes) @ rows
     return (np.asarray(sums.todense() if issparse(sums) else sums, np.float32),
             np.bincount(y[nodes], minlength=classes))
+
+
+def members(y: np.ndarray, classes: int) -> csr_matrix:
+    """Return 1 where a node is of a class, float32 [classes, N]; ``y`` int [N] as above."""
+    nodes = np.flatnonzero(y >= 0)
+    return csr_matrix((np.ones(len(nodes), np.float32), (y[nodes], nodes)), (classes, len(y)))
 
 
 class Waiting:

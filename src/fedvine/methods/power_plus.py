@@ -39,7 +39,7 @@ from pydantic import model_validator
 from scipy.sparse import issparse
 
 from fedvine.aggregate.aggregate import participants
-from fedvine.aggregate.class_means import class_sums
+from fedvine.aggregate.class_means import class_sums, members
 from fedvine.aggregate.noise import from_fixed, noised, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
@@ -47,7 +47,7 @@ from fedvine.core.expect import Array
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.state import unsent
 from fedvine.methods._power_plus import choice, own_sums, prior
-from fedvine.methods._power_plus.propagation import means, smoothed
+from fedvine.methods._power_plus.propagation import means, smoothed, summed
 from fedvine.nn.gat import Inputs, below
 from fedvine.tasks import class_measures
 from fedvine.tasks.class_incremental import NodeQueries
@@ -84,8 +84,8 @@ class PowerPlus(choice.Choosing):
 
     @property
     def revision(self) -> int:  # type: ignore[override]
-        """Return 8; 7 without a client's correction."""
-        return 8 if self.corrects else 7
+        """Return 9; 8 without a client's correction."""
+        return 9 if self.corrects else 8
 
     # -- memory ------------------------------------------------------------------------------------
     def noisy(self) -> bool:
@@ -137,7 +137,13 @@ class PowerPlus(choice.Choosing):
 
         They are uint64 in fixed point, with sums of before that did not reach the server.
         """
-        x, waiting = smoothed(client.stage, self.hops), client.waiting
+        waiting = client.waiting
+        if self.aggregate.grain == 1 and self.clip is None and not self.noise:
+            y = self.shared(client)
+            sums = summed(client.stage, self.hops, members(y, len(client.means)))
+            counts = np.bincount(y[y >= 0], minlength=len(client.means))
+            return unsent(client, {"counts": to_fixed(counts), "sums": to_fixed(sums)})
+        x = smoothed(client.stage, self.hops)
         if self.aggregate.grain > 1:
             waiting.begin(client.place[0], client.stage.y, self.aggregate.grain)
             waiting.add(x[self.few(client)], client.stage.y[self.few(client)])

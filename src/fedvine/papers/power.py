@@ -369,8 +369,8 @@ def _scores(cells: list[Job]) -> list[str]:
 
 
 # -- without borders between classes ---------------------------------------------------------------
-BORDERS: dict[str, int | str] = {"a class at a time": 1, "10 batches": "batches",
-                                 "30 batches": "batches:30"}
+BORDERS: dict[str, int | str] = {"a class at a time": 1, "3 batches": "batches:3",
+                                 "10 batches": "batches"}
 BATCHED: dict[str, dict[str, Any]] = {
     "power_plus, rounds = 0, folds = 1": {"name": "power_plus", "rounds": 0, "folds": 1},
     "power_plus, rounds = 0": {"name": "power_plus", "rounds": 0},

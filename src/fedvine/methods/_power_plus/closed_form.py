@@ -101,8 +101,9 @@ class Form:
         """Compute unit(A^hops x R) and its expansion, float32 [N, room]."""
         draw = rng(self.seed, "closed form", name)
         x: Any = graph.x
-        if self.features >= room:
+        if self.features >= room:       # averages would fill sparse columns, so they are dense
             x = unit(x) @ reducing(order, room, draw)
+            x = x.toarray() if issparse(x) else x
         elif not issparse(x):
             x = unit(np.concatenate([x, np.full((len(graph), 1), scale, np.float32)], 1))
         else:
@@ -178,14 +179,15 @@ class ClosedForm(FedAvg):
     def sizes(self, client: Client) -> np.ndarray:
         """Sum |x| [F] and ||x|| over the client's nodes, with their number: uint64 [F + 2].
 
-        x are features that are averaged over neighbours, :attr:`hops` times.
+        Of few features x is averaged over neighbours, :attr:`hops` times.
         """
-        x: Any = smoothed(client.stage, self.hops)
-        if not self.aggregate.enough(len(client.stage)) or len(client.stage) < self.least:
-            return np.zeros(x.shape[1] + 2, np.uint64)
+        graph, count = client.stage, len(client.stage)
+        if not self.aggregate.enough(count) or count < self.least:
+            return np.zeros(graph.x.shape[1] + 2, np.uint64)
+        x: Any = graph.x if self.form(client.world).reduced else smoothed(graph, self.hops)
         often = np.asarray(abs(x).sum(0), float).ravel()
         lengths = np.sqrt(np.asarray((x.multiply(x) if issparse(x) else x * x).sum(1), float)).sum()
-        return to_fixed(np.array([*often, lengths, len(client.stage)]))
+        return to_fixed(np.array([*often, lengths, count]))
 
     def length(self, world: World) -> int:
         """Return the length of a vector of :meth:`products`."""

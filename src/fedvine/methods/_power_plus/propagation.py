@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.sparse import csr_matrix, diags, identity, issparse
@@ -18,10 +19,15 @@ def with_loops(graph: Graph) -> csr_matrix:
     return csr_matrix(near + identity(count, "float32", format="csr"))
 
 
+_means: WeakKeyDictionary[Graph, csr_matrix] = WeakKeyDictionary()
+
+
 def means(graph: Graph) -> csr_matrix:
     """Return the matrix float32 [N, N] that averages over each node and its neighbours."""
-    near = with_loops(graph)
-    return csr_matrix(near.multiply(1 / np.asarray(near.sum(1))))
+    if graph not in _means:
+        near = with_loops(graph)
+        _means[graph] = csr_matrix(near.multiply(1 / np.asarray(near.sum(1))))
+    return _means[graph]
 
 
 def smoothed(graph: Graph, hops: int, x: Features | None = None) -> np.ndarray | csr_matrix:
@@ -33,6 +39,18 @@ def smoothed(graph: Graph, hops: int, x: Features | None = None) -> np.ndarray |
     for _ in range(hops):
         rows = near @ rows
     return csr_matrix(rows) if issparse(rows) else np.asarray(rows)
+
+
+def summed(graph: Graph, hops: int, of: Any) -> np.ndarray:
+    """Return sums over nodes of features that are averaged ``hops`` times, [K, F].
+
+    ``of`` [K, N] says how much a node counts in each sum. Many sparse features are not averaged,
+    which would fill them: the weights are.
+    """
+    for _ in range(hops):
+        of = of @ means(graph)
+    found = of @ graph.x
+    return np.asarray(found.todense() if issparse(found) else found)
 
 
 def unit(x: Any) -> Any:
