@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 from toys import listening
 
 from fedvine import testing
-from fedvine.aggregate.class_means import class_sums
+from fedvine.aggregate.class_means import class_sums, members
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.rng import rng
@@ -21,7 +21,7 @@ from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
 from fedvine.methods._power_plus import choice, own_sums, prior, products
 from fedvine.methods._power_plus.closed_form import Form
-from fedvine.methods._power_plus.propagation import smoothed
+from fedvine.methods._power_plus.propagation import smoothed, summed
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.tasks import class_measures
 from fedvine.tasks.class_incremental import NodeQueries
@@ -159,6 +159,17 @@ def test_without_borders_any_batches_end_with_the_classifier_of_tasks(features, 
     for other in found.values():
         for a, b in zip(other, found[4], strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=3e-6)     # of float32 up to 3
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("hops", [0, 1, 3])
+def test_sums_of_averaged_features_are_of_averaged_weights(sparse, hops):
+    graph = blobs(80, features=30, sparse=sparse)
+    y = np.where(np.arange(80) % 5 == 0, -1, graph.y)
+    expected, counts = class_sums(smoothed(graph, hops), y, 5)
+    found = summed(graph, hops, members(y, 5))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert counts[4] == 0 and not found[4].any()
 
 
 def test_a_fold_of_too_many_nodes_says_what_to_do():
