@@ -125,7 +125,7 @@ def test_an_isolated_client_is_the_same_without_the_others_and_sends_no_weights(
     every = made("ergnn_isolated", (split, plan)).finish()
     alone = made("ergnn_isolated", (split.only(["bob"]), plan)).finish()
     assert every.scores["test"]["client"]["bob"] == alone.scores["test"]["client"]["bob"]
-    assert every.summary and every.summary["bytes_up"] < 100 * every.summary["calls"] * 3
+    assert every.summary and every.summary["bytes_up"] < 150 * every.summary["calls"] * 3
 
 
 @pytest.mark.slow

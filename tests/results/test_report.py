@@ -159,7 +159,7 @@ def test_rare_classes_have_their_precision_and_recall_beside_what_the_commonest_
     """Classes of 86, 10 and 4 % at two banks: report, page and terminal have the same numbers."""
     draw = rng("rare classes")
     y = draw.choice(3, 600, p=[0.86, 0.10, 0.04])
-    x = draw.normal(size=(600, 4)) + 1.5 * np.eye(3, 4)[y] * (y[:, None] > 0)
+    x = draw.normal(size=(600, 4)) + 2.5 * np.eye(3, 4)[y] * (y[:, None] > 0)
     words = ("plain", "shop", "an account with a name that is longer than its column")
     rows = [f"{i},{'ab'[i % 2]},{','.join(f'{v:.3f}' for v in x[i])},{words[y[i]]}"
             for i in range(600)]
