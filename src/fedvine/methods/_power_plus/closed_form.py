@@ -177,9 +177,10 @@ class ClosedForm(FedAvg):
 
     @on_client(combined="sum")
     def sizes(self, client: Client) -> np.ndarray:
-        """Sum |x| [F] and ||x|| over the client's nodes, with their number: uint64 [F + 2].
+        """Return sums over the client's nodes of sizes of features [F] and of their norms.
 
-        Of few features x is averaged over neighbours, :attr:`hops` times.
+        Their number comes last, uint64 [F + 2]. Few features are averaged over neighbours first,
+        ``hops`` times.
         """
         graph, count = client.stage, len(client.stage)
         if not self.aggregate.enough(count) or count < self.least:
