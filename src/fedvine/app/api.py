@@ -300,7 +300,7 @@ class Asked:
     def program(self, answer: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
         """Return what a program asks, an answer of :mod:`fedvine.app.programs`."""
         with self._lock:
-            return answer(self._soon(), self.seen.folder.resolve().name, *given)
+            return answer(self._last_opened(), self.seen.folder.resolve().name, *given)
 
     def names(self, client: str, start: str) -> list[str]:
         """Return some names of users or nodes of a client that begin with ``start``, sorted."""
@@ -329,15 +329,15 @@ class Asked:
         assert self._opened is not None
         return self._opened
 
-    def _soon(self) -> OpenRun:
+    def _last_opened(self) -> OpenRun:
         """Return the run as it was opened last; one that was saved since is opened beside."""
         if self._opened is None:
             return self._open()
         if self._saved() != self._ends and not self._opening.locked():
-            threading.Thread(target=self._beside, daemon=True).start()
+            threading.Thread(target=self._reopen, daemon=True).start()
         return self._opened
 
-    def _beside(self) -> None:
+    def _reopen(self) -> None:
         if self._opening.acquire(blocking=False):
             with contextlib.suppress(FedvineError, OSError), contextlib.ExitStack() as stack:
                 stack.callback(self._opening.release)

@@ -1,4 +1,4 @@
-"""What programs ask by the name of a run: forecasts as a night wrote them, and computed answers."""
+"""Answer programs by the name of a run: forecasts as a night wrote them, and computed answers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Written:
 
 
 def _ends(table: Any) -> list[int]:
-    """Return the rows at which another user begins, but for the first."""
+    """Return the rows at which another user begins, without row 0."""
     new = np.zeros(max(len(table) - 1, 0), bool)
     for name in ("client", "user"):
         codes = np.asarray(table[name].combine_chunks().dictionary_encode().indices)

@@ -66,7 +66,7 @@ def rows_of(client: str, src: Sequence[str] | Ids, dst: Sequence[str] | Ids,
 
 
 class Wanted(NamedTuple):
-    """What lists of all users may name.
+    """Say what lists of all users may name.
 
     - ``new_only``: no item that the user has met at the client
     - ``items``: the items that may be named, None: all

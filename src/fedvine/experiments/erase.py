@@ -45,7 +45,7 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.answers import forget
 from fedvine.experiments.prepare import FINAL
 from fedvine.experiments.run import Run, method_of, of_kept
-from fedvine.experiments.run_files import FORMAT, NIGHTS, PENDING, WRITTEN
+from fedvine.experiments.run_files import FORMAT, NIGHTS, PENDING, WRITTEN, read_object
 from fedvine.living import erased
 from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
@@ -257,7 +257,7 @@ def _put_in_place(place: Path) -> None:
     at_once = draft["kind"] == AT_ONCE
     rests = [name for name in _RESTS if not (at_once and name in ("summary.json", "clients.json"))]
     for written in ("follow.json", WRITTEN):
-        if file := _read(place / written).get("file"):
+        if file := read_object(place / written).get("file"):
             forget(file)
     for file in (*(place / name for name in rests),
                  *place.glob(f"{NIGHTS}/[0-9]*"), place / NIGHTS / "pieces"):    # its log stays
@@ -283,7 +283,7 @@ def _save_before(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -
     """
     last = erased.first_stage(kept, gone) - 1 - _lead(place)
     fits = [save.name for save in sorted(place.glob("saves/[0-9]*"))
-            if int(save.name[:6]) <= last and _read(save / "position.json").get("end")]
+            if int(save.name[:6]) <= last and read_object(save / "position.json").get("end")]
     if not fits or gone.client.any() or set(split.parts) != set(kept.split.parts):
         return None
     for name, part in kept.split.parts.items():
@@ -302,7 +302,7 @@ def _save_before(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -
 def _end(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -> str | None:
     """Return the newest save of the end of a stage; None where not all can be done at once."""
     ends = [save.name for save in sorted(place.glob("saves/[0-9]*"))
-            if _read(save / "position.json").get("end")]
+            if read_object(save / "position.json").get("end")]
     fits = not (gone.client.any() or (place / FINAL).exists()) and (
         set(split.parts) == set(kept.split.parts))
     found = run_folder.read_experiment(place)
@@ -363,7 +363,7 @@ def signed(receipt: dict[str, Any]) -> dict[str, Any]:
 
 def check_receipt(file: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a receipt; raise :class:`FedvineError` where it was changed."""
-    found = _read(Path(file))
+    found = read_object(Path(file))
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["key"]))
         key.verify(bytes.fromhex(found["signature"]),
@@ -380,11 +380,3 @@ def _text(receipt: Mapping[str, Any]) -> bytes:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -34,7 +34,7 @@ from fedvine.core.message import Packed
 from fedvine.data.graph import Graph
 from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import FINAL
-from fedvine.experiments.run_files import BACK, NIGHTS, WRITTEN
+from fedvine.experiments.run_files import BACK, NIGHTS, WRITTEN, read_object
 from fedvine.living.rows import StoredRows
 
 PIECE = 1 << 18         # bytes of an array that are kept as one piece
@@ -51,19 +51,21 @@ def keep(folder: str | os.PathLike[str], most: int) -> None:
         return
     nights = place / NIGHTS
     ends = [save for save in sorted((place / "saves").glob("[0-9]*"))
-            if _read(save / "position.json").get("end")]
+            if read_object(save / "position.json").get("end")]
     if not ends:
         return
-    rows, last = _read(place / "data" / "rows.json"), _read((_files(place) or [nights])[-1])
+    rows = read_object(place / "data" / "rows.json")
+    last = read_object((_files(place) or [nights])[-1])
     if last and last["rows"]["plan"] == rows["plan"]:   # kept before a night that was killed
         return
     save = run_folder.RunFolder(place, None).restore(end=ends[-1].name)
     assert save is not None
     pieces = nights / "pieces"
     pieces.mkdir(parents=True, exist_ok=True)
-    kept = {"format": 1, "at": _now(), "logs": _read(ends[-1] / "position.json")["logs"],
+    kept = {"format": 1, "at": _now(), "logs": read_object(ends[-1] / "position.json")["logs"],
             "rows": rows,
-            "small": {name: _read(place / name) for name in _SMALL if (place / name).exists()},
+            "small": {name: read_object(place / name) for name in _SMALL
+                      if (place / name).exists()},
             "save": {**save._asdict(), "server": _cut(save.server, pieces), "clients": {
                 name: _cut(packed, pieces) for name, packed in save.clients.items()}}}
     if isinstance(graph := StoredRows.open(place / "data").split.stream, Graph):
@@ -73,7 +75,7 @@ def keep(folder: str | os.PathLike[str], most: int) -> None:
         json.dump(kept, file)
     for old in _files(place)[:-most]:
         old.unlink()
-    needed = {piece for file in _files(place) for piece in _pieces(_read(file)["save"])}
+    needed = {piece for file in _files(place) for piece in _pieces(read_object(file)["save"])}
     for piece in pieces.iterdir():
         if piece.name not in needed:
             piece.unlink()
@@ -94,12 +96,12 @@ def back(folder: str | os.PathLike[str], nights: int = 1) -> str:
                 raise FedvineError(f"{folder} can go back by {have}; say a number of nights up to "
                                    "that." if files else
                                    f"{folder} has kept no night to go back to.")
-            _save_of(place, _read(files[-nights]))      # all pieces are there
+            _save_of(place, read_object(files[-nights]))      # all pieces are there
             with atomic(place / BACK, "w") as file:
                 json.dump({"number": files[-nights].stem, "nights": nights}, file)
-        said = _read(place / BACK)
+        said = read_object(place / BACK)
         mark = place / NIGHTS / f"{said['number']}.json"
-        kept = _read(mark)
+        kept = read_object(mark)
         _put_back(place, kept)
         for later in _files(place):
             if later.stem >= said["number"]:
@@ -234,7 +236,7 @@ def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = 
         raise FedvineError(f"{folder} is of a table that does not grow (--open); it has no nights.")
     name = re.sub(r"[^\w.-]+", "-", place.name)
     file = target / f"fedvine-{name}.toml"
-    dated = bool(_read(place / "data" / "rows.json").get("stream", {}).get("dates"))
+    dated = bool(read_object(place / "data" / "rows.json").get("stream", {}).get("dates"))
     night = [sys.executable, "-m", "fedvine", "run", str(file), "--out", str(place), "--stop-on",
              "all", *(["--as-of", "now"] if dated else []),
              *(["--notify", notify] if notify else [])]
@@ -320,11 +322,3 @@ def _files(place: Path) -> list[Path]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -24,6 +24,15 @@ NIGHTS, BACK = "nights", ".back"    # what is kept of nights; there while a run 
 _KEYS = {"t", "stage", "client", "n", "scores"}
 
 
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file, an empty one where there is none that can be read."""
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def read_experiment(path: str | os.PathLike[str], unfinished: bool = False) -> dict[str, Any]:
     """Return the resolved experiment of a run folder.
 

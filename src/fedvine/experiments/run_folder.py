@@ -246,12 +246,13 @@ class RunFolder:
             (folder / "position.json").write_text(json.dumps(
                 {**position, "sum": self._position_sum(position)}))
         kept = sorted(self._saves.glob("[0-9]*"))
-        ends = [p for p in kept if _position(p).get("end")]
+        ends = [p for p in kept if
+                run_files.read_object(p / "position.json").get("end")]
         needed = {*kept[-2:], *ends[-1:]}
         for old in kept:
             if old not in needed:
                 shutil.rmtree(old, ignore_errors=True)
-        self.logs.drop(_position(p).get("logs", {}) for p in needed)
+        self.logs.drop(run_files.read_object(p / "position.json").get("logs", {}) for p in needed)
 
     @property
     def _saves(self) -> Path:
@@ -324,15 +325,6 @@ def alone(path: str | os.PathLike[str], name: str = ".lock", otherwise: str | No
             raise FedvineError(otherwise or f"Another process is carrying out the run in {path}; "
                                "wait for it, or choose another folder with --out.") from error
         yield
-
-
-def _position(save: Path) -> dict[str, Any]:
-    """Return a save's ``position.json``, an empty mapping where it cannot be read."""
-    try:
-        found = json.loads((save / "position.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _plain(value: Any) -> Any:

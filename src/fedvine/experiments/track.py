@@ -35,6 +35,7 @@ from fedvine.core.files import atomic
 from fedvine.core.method import At
 from fedvine.experiments import run_folder
 from fedvine.experiments.run import Run, StageScores
+from fedvine.experiments.run_files import read_object
 
 
 # -- the trackers: MLflow, TensorBoard, Weights & Biases -------------------------------------------
@@ -213,7 +214,7 @@ class Tracking:
     def open(self) -> Sink:
         """Return the tracker with the run of an earlier process; raise if it cannot be opened."""
         if self.sink is None:
-            known = _read(self.folder / KNOWN).get(self.kind, {})
+            known = read_object(self.folder / KNOWN).get(self.kind, {})
             self.stages = known.get("stages", 0)
             try:
                 self.sink = SINKS[self.kind](self.folder, settings_of(self.folder),
@@ -277,7 +278,7 @@ class Tracking:
         assert self.sink is not None
         mine = {self.kind: {"id": self.sink.id, "stages": self.stages}}
         with atomic(self.folder / KNOWN, "w") as file:
-            json.dump(_read(self.folder / KNOWN) | mine, file)
+            json.dump(read_object(self.folder / KNOWN) | mine, file)
 
 
 def scores_of(stage: StageScores) -> dict[str, float]:
@@ -321,14 +322,6 @@ def plain(name: str) -> str:
     found = re.sub(r"[^0-9A-Za-z_.-]", "_", name)[:60].replace("..", "__").strip(".")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return name if found == name and name else f"{found}-{digest}"
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _why(error: Exception) -> str:

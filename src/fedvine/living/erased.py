@@ -27,7 +27,7 @@ SIDES = ("user", "item", "node", "client")
 
 @dataclass(frozen=True)
 class Gone:
-    """What is to be taken out, by number.
+    """Hold what is to be taken out, by number.
 
     - ``src``, ``dst``: users and items of a stream, or nodes, bool [N] each; the same array where
       nodes are of one kind
