@@ -3,7 +3,7 @@
 Commands with arguments of their own, one at a time: ``kill9``, ``kill9-federation``,
 ``kill9-secure``, ``attack``, ``mutants``, ``odd-streams``, ``dynamic``, ``living --kill``,
 ``living --federation``, ``contract-tls``, ``soak``, ``backbones``,
-``scale``, ``ray``, ``gpu``, ``trees``, ``gate``, ``fortnight``.
+``scale``, ``ray``, ``gpu``, ``gate``, ``fortnight``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMANDS = {"kill9": "_kill9", "kill9-federation": "_kill9_federation",
             "contract-tls": "_contract_tls", "soak": "_soak",
             "poisoning": "_poisoning", "backbones": "_backbones",
             "scale": "_scale", "ray": "_ray", "gpu": "_gpu",
-            "trees": "_trees", "gate": "_gate", "fortnight": "_fortnight"}
+            "gate": "_gate", "fortnight": "_fortnight"}
 
 
 def main() -> None:

@@ -11,12 +11,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import _gpu, _kill9_secure, _privacy, _trees, living
+from benchmarks import _gpu, _kill9_secure, _privacy, living
 from benchmarks.__main__ import COMMANDS
 
 from fedvine.core import device
 from fedvine.datasets.generated import Shop
 from fedvine.experiments.experiment import Experiment
+from fedvine.papers import trees
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -34,13 +35,13 @@ def test_what_they_name_is_there(tmp_path):
 def test_features_of_trees_are_those_of_a_slow_count_and_know_no_later_row():
     stream = Shop.load(rows=1500, days=6, shops=2, customers=40, items=12, travel=0.5)
     plan = stream.by_time("1")
-    rows, short = (_trees.Rows(s.split("shop"), plan) for s in (
+    rows, short = (trees.Rows(s.split("shop"), plan) for s in (
         stream, stream.before(plan.bounds[4])))
     past = np.flatnonzero(rows.stage < 4)
     user, item, client = np.repeat(np.arange(40), 24), np.tile(np.arange(24) // 2, 40), np.tile(
         [0, 1], 480)
-    found = _trees.State(rows, 4).features(user, item, client)
-    assert np.array_equal(found, _trees.State(short, 4).features(user, item, client))
+    found = trees.State(rows, 4).features(user, item, client)
+    assert np.array_equal(found, trees.State(short, 4).features(user, item, client))
     for i in range(0, 960, 7):
         u, v, c = (at[past] == one for at, one in (
             (rows.user, user[i]), (rows.item, item[i]), (rows.client, client[i])))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedvine.core.errors import FedvineError
 from fedvine.core.units import seconds, size
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods._fedlink_plus.features import PARTS
+from fedvine.papers import trees
 from fedvine.papers.study import Found, Panel, Study, best_rival, experiments
 from fedvine.results import pictures
-from fedvine.results.cells import Job
+from fedvine.results.cells import Job, without_folders
+from fedvine.results.comparison import COSTS
 from fedvine.results.entry import Entry
 from fedvine.results.tables import Table, TableSet, spread
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -28,6 +32,8 @@ TASK = LinkPrediction()
 
 RIVALS = ("fedlink", "stfl", "fedlink_minibatch", "edgebank", "frequency", "popularity",
           "recency")
+#: The row of a model that no federation could have, see :mod:`fedvine.papers.trees`.
+POOLED = "pooled LightGBM"
 #: Seeds that were never looked at while the method was built.
 FRESH, RUNS = 3, 5
 MORE = {"four_cities": "four cities", "as733": "AS-733"}
@@ -131,27 +137,50 @@ def beside_rivals() -> Study:
         *(panel(name, **settings) for name, settings in SHOP.items())], _beside_rivals)
 
 
+def _with_trees(found: Found) -> tuple[Found, dict[str, list[dict[str, Any]]], list[str]]:
+    """Add the row of LightGBM, kept with the cells of popularity, which ask the same queries.
+
+    Returns also its measurements by panel, and the sentences on panels without. Where cells of the
+    page itself are still left, nothing is computed.
+    """
+    entries, of, gaps = {}, {}, []
+    for panel in (p.name for p in found.panels):
+        cells = found.finished(panel, "popularity")
+        try:
+            of[panel] = [c.measured("trees", lambda c: trees.pooled(c.experiment)) for c in cells
+                         if not found.left or "trees" in (c.line or {}).get("measured", {})]
+        except FedvineError as error:
+            gaps.append(f"{POOLED} was not run on {panel}: {without_folders(str(error))}")
+            of[panel] = []
+        entries[panel, POOLED] = Entry(POOLED, POOLED, {c.experiment.seed: [
+            {"method": POOLED, "data": c.data, "seed": c.experiment.seed, "client": None,
+             "scores": one["mean"], **dict.fromkeys(COSTS), "seconds_cpu": one["seconds_cpu"]}]
+            for c, one in zip(cells, of[panel], strict=False)})
+    return replace(found, more=entries), of, gaps
+
+
 def _beside_rivals(found: Found) -> TableSet:
+    found, over_all_rows, gaps = _with_trees(found)
     panels = [p.name for p in found.panels]
     short = Table("AUC of new pairs / AUC / MRR of all pairs, mean over seeds", [
         "method", *panels, f"moved, {panels[0]}", f"CPU s, {panels[0]}"], [
             [m, *(_scores(found.entry(p, m), ("auc_new", "auc", "mrr")) for p in panels),
              _text(_moved(found.entry(panels[0], m)), size),
              _text(found.entry(panels[0], m).cost("seconds_cpu"), seconds)]
-            for m in (METHOD, *RIVALS)]) if panels else None
+            for m in (METHOD, *RIVALS, POOLED)]) if panels else None
     grids = [Table(f"{p}, test period, mean over clients",
                    ["method", *SIX.values(), "moved", "CPU s", "peak memory"],
                    [[m, *(e.text(key) for key in SIX), _text(_moved(e), size),
                      _text(e.cost("seconds_cpu"), seconds),
                      _text(e.cost("peak_memory_bytes"), size)]
-                    for m in (METHOD, *RIVALS) if (e := found.entry(p, m)).records] + [
+                    for m in (METHOD, *RIVALS, POOLED) if (e := found.entry(p, m)).records] + [
                         [f"{METHOD} less the best rival", *(_ahead(found, p, key)
                                                             for key in SIX), "", "", ""]])
              for p in panels]
     grids += [Table(f"{p}, test period, mean over all queries", ["method", *SIX.values()], [
-        [m, *(spread(c.summary["scores"]["test"].get("mean_edges", {})[key] for c in cells)
-              for key in SIX)]
-        for m in (METHOD, *RIVALS) if (cells := found.finished(p, m))])
+        [m, *(spread(one["mean_edges"][key] for one in made) for key in SIX)]
+        for m in (METHOD, *RIVALS, POOLED) if (made := over_all_rows[p] if m == POOLED else [
+            c.summary["scores"]["test"] for c in found.finished(p, m)])])
         for p in panels if p == "Online Retail, by country"]
     return TableSet([*([short] if short else []), *grids], [
         TASK.shown.questions(TASK),
@@ -162,12 +191,15 @@ def _beside_rivals(found: Found) -> TableSet:
         "largest client's history on Wikipedia and Foursquare (`capacity=3200`, `capacity=1600`, "
         "`buffers=2`), and a tenth of it on four cities (`capacity=52640`). UCI, "
         "Bitcoin-OTC and AS-733 are cut into five clients by Louvain. CPU seconds were "
-        "measured while other work ran.", *found.seeds, *found.gaps], found.records)
+        "measured while other work ran.",
+        f"{POOLED} has all clients' rows in one place, which no federation could have: twenty "
+        "plain features of a pair, trained anew for each stage. Its CPU seconds are those of the "
+        "test period alone.", *found.seeds, *found.gaps, *gaps], found.records)
 
 
 def _ahead(found: Found, panel: str, key: str) -> str:
     """Return the text of the paired difference to the best rival in a column."""
-    if (rival := best_rival(found, panel, METHOD, RIVALS, key)) is None:
+    if (rival := best_rival(found, panel, METHOD, (*RIVALS, POOLED), key)) is None:
         return "-"
     best, *values = rival
     mean, half, _ = paired(*values)

@@ -7,7 +7,7 @@ tables, sentences and a picture of whatever is finished.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -52,6 +52,7 @@ class Found:
 
     ``chosen`` are the panels that were asked for; those in ``absent`` have no cells, because their
     data are not at hand, and the text says why. ``left`` is the number of cells to be made.
+    ``more`` are rows that are no cells, by (panel, line).
     """
 
     chosen: list[Panel]
@@ -59,6 +60,7 @@ class Found:
     absent: dict[str, str]
     folder: str | Path
     left: int = 0
+    more: dict[tuple[str, Any], Entry] = field(default_factory=dict)
 
     @property
     def panels(self) -> list[Panel]:
@@ -73,7 +75,7 @@ class Found:
     def _entries(self) -> dict[tuple[str, Any], Entry]:
         return {(panel, line): Entry(str(line), row[0].experiment.method.name, {
             c.experiment.seed: c.records() for c in self._finished[panel, line]})
-            for (panel, line), row in self.cells.items()}
+            for (panel, line), row in self.cells.items()} | self.more
 
     def finished(self, panel: str, line: Any) -> list[Job]:
         """Return the finished cells of a line, in the order of their seeds."""

@@ -1,21 +1,17 @@
-"""LightGBM on twenty plain features of a pair, over all clients' rows in one place, and rivals.
-
-``scripts/bench trees DATA... [--seeds N] [--methods NAME,...]``, DATA a data set's name,
-``retail-pooled`` (one client), or one with a number of clients, as ``uci:5``. It needs ``pip
-install fedvine[trees]``.
+"""LightGBM on twenty plain features of a pair, over all clients' rows in one place.
 
 No federation could have these rows in one place: it is what sharing everything would give a plain
-model, and stands beside methods that share little. It answers the protocol's own queries, those
-that every method answers, client by client. For stage t + 1 it is trained on the edges to known
-items of the stages t - 9 to t, each with the features before its own stage, and for each of them
-on ten items of its client that its user does not meet in the stage (for a pair that is new, nor met
-before), as the protocol draws negatives. CPU seconds are of features, training and answers for the
-test period alone; those of the methods are of whole runs with their scores.
+model, and the page of forecasts sets it beside methods that share little. It answers the protocol's
+own queries, those that every method answers, client by client. For stage t + 1 it is trained on the
+edges to known items of the stages t - 9 to t, each with the features before its own stage, and for
+each of them on ten items of its client that its user does not meet in the stage (for a pair that is
+new, nor met before), as the protocol draws negatives. CPU seconds are of features, training and
+answers for the test period alone; those of the methods are of whole runs with their scores. It
+needs ``pip install fedvine[trees]``.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from typing import Any
@@ -23,15 +19,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from fedvine.core.errors import FedvineError
 from fedvine.core.lookup import find
 from fedvine.core.rng import rng
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.prepare import StageScores
 from fedvine.methods._fedlink.edges import edges, kept
 
-SCORES = {"auc_new": "AUC new", "mrr_new": "MRR new", "ndcg_new": "NDCG@10 new", "auc": "AUC",
-          "mrr": "MRR", "ndcg": "NDCG@10"}
-METHODS = "fedlink_plus,popularity,frequency,recency,edgebank"
 STAGES, NEGATIVES, MOST, BLOCK = 10, 10, 60_000, 400_000
 TREES: dict[str, Any] = {"objective": "binary", "num_leaves": 31, "learning_rate": 0.05,
                          "min_data_in_leaf": 100, "num_threads": 1, "verbosity": -1,
@@ -165,9 +159,18 @@ class State:
         return self.features(*pairs), np.arange(len(pairs[0])) < len(pos)
 
 
-def trees(experiment: Experiment) -> dict[str, Any]:
-    """Return the test period's means of the pooled model, and its CPU seconds."""
-    import lightgbm
+def pooled(experiment: Experiment) -> dict[str, Any]:
+    """Return the test period's means of the pooled model over clients, and over all queries.
+
+    The keys are ``mean``, ``mean_edges`` (scores by name) and ``seconds_cpu``. Data, split, seed
+    and protocol are those of ``experiment``; its method does not count. Raises
+    :class:`FedvineError` where LightGBM is not installed.
+    """
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise FedvineError("LightGBM is not installed: pip install 'fedvine[trees]'.") from error
+    warnings.filterwarnings("ignore", message="Changing the sparsity structure")
     _, split, plan = experiment.open()
     protocol = experiment.protocol.settled(split.parts, plan)
     rows, seed, spent = Rows(split, plan), experiment.seed, 0.0
@@ -200,35 +203,5 @@ def trees(experiment: Experiment) -> dict[str, Any]:
         begun = time.process_time()
         sets[t] = state.training(t, seed)
         spent += time.process_time() - begun
-    return {"scores": {"test": protocol.means(stages, plan)}, "seconds_cpu": spent}
-
-
-def main() -> None:
-    """Print a line for each data set, method and seed: means over clients, then over queries."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="+")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--methods", default=METHODS)
-    given = parser.parse_args()
-    warnings.filterwarnings("ignore", message="Changing the sparsity structure")
-    print(f"{'data':14} {'method':13} seed  {'mean over':8}", *(f"{s:>11}" for s in
-                                                             SCORES.values()), "  CPU s")
-    for data in given.data:
-        name, _, k = data.removesuffix("-pooled").partition(":")
-        k = "1" if data.endswith("-pooled") else k
-        for method in ["trees", *filter(None, given.methods.split(","))]:
-            for seed in range(given.seeds):
-                made = Experiment.model_validate({
-                    "data": name, "method": {"name": "popularity" if method == "trees" else method},
-                    "protocol": {"ranking": True}, "seed": seed,
-                    **({"split": {"by": "hash", "k": int(k)}} if k else {})}).resolved()
-                done: Any = trees(made) if method == "trees" else made.run().finish().summary
-                for over, key in (("clients", "mean"), ("queries", "mean_edges")):
-                    test = done["scores"]["test"][key]
-                    print(f"{data:14} {method:13} {seed:4}  {over:9}", *(
-                        f"{test.get(s, np.nan):11.4f}" for s in SCORES),
-                        f"{done['seconds_cpu']:7.1f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    test = protocol.means(stages, plan)
+    return {"mean": test["mean"], "mean_edges": test.get("mean_edges", {}), "seconds_cpu": spent}
