@@ -36,7 +36,7 @@ def stream(rows, name="shop"):
     return EventStream(
         np.array([users.index(r[0]) for r in rows], np.int32),
         np.array([items.index(r[1]) for r in rows], np.int32),
-        np.array([r[2] for r in rows], np.int64), Ids.of(users), Ids.of(items),
+        np.array([r[2] for r in rows]), Ids.of(users), Ids.of(items),
         codes={"client": np.array([clients.index(r[3]) for r in rows], np.int32)},
         categories={"client": clients}, name=name)
 

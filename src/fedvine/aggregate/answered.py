@@ -175,6 +175,25 @@ class Answered:
             return
         self.rows, self.part = np.insert(self.rows, place, new), np.searchsorted(codes, code)
         self.sums = [*sums, (mine, whole, contents)]
+        self._write()
+
+    def forget(self, rows: np.ndarray) -> None:
+        """Put random numbers in place of the hashes ``rows`` uint64 [n], of persons to be erased.
+
+        That there was a row is still known, so no other sum is given of what is left beside it.
+        """
+        with self._alone():
+            at = find(self.rows, unique(rows))
+            at = at[at >= 0]
+            if not len(at):
+                return
+            found = np.array(self.rows)
+            found[at] = np.frombuffer(os.urandom(8 * len(at)), np.uint64)
+            order = np.argsort(found, kind="stable")
+            self.rows, self.part = found[order], self.part[order]
+            self._write()
+
+    def _write(self) -> None:
         if self.file is not None:
             with atomic(self.file, "wb") as handle:
                 np.savez(handle, rows=self.rows, part=self.part, sums=np.frombuffer(

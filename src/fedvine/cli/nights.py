@@ -44,8 +44,9 @@ def rollback(
 
 
 def erase(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder; alone: an "
-                                           "erasure that was stopped is finished.")],
+    folder: Annotated[Path, typer.Argument(
+        metavar="RUN|KIT", help="The run's folder, or a site's kit; a run alone: an erasure that "
+        "was stopped is finished.")],
     user: Annotated[list[str] | None, typer.Option(help="A user; may be given several times.")
                     ] = None,
     item: Annotated[list[str] | None, typer.Option(help="An item.")] = None,
@@ -61,12 +62,14 @@ def erase(
     check: Annotated[Path | None, typer.Option(
         metavar="RECEIPT", help="Only say whether a receipt is as it was signed.")] = None,
 ) -> None:
-    """Take persons out of a run: their rows, their names, and what was learned from them."""
+    """Take persons out of a run, or of all that a site has: rows, names, and what was learned."""
     from fedvine.experiments import erase as erasing
+    from fedvine.experiments.receipts import check_receipt
     if check:
-        said = erasing.check_receipt(check)
-        print(f"Signed by the key {said['key'][:16]}...: {said['rows']:,} rows of "
-              f"{said['run']} were erased, {said['done']}.")
+        said = check_receipt(check)
+        what = f"{said['rows']:,} rows" if "rows" in said else f"what {said['by']} had learned"
+        print(f"Signed by the key {said['key'][:16]}...: {what} of {said['run']} went, "
+              f"{said['done']}.")
         return
     try:
         more = users.read_text("utf-8").splitlines() if users else []
@@ -75,6 +78,9 @@ def erase(
     names = {"user": [*(user or []), *filter(None, map(str.strip, more))], "item": item or [],
              "node": node or [], "client": client or []}
     asked = any(names.values())
+    if (folder / "fedvine.json").exists():
+        _erase_at_a_site(folder, names, yes)
+        return
     if asked:
         found = erasing.prepared(folder, names, exact)
         text = f"{found.rows:,} rows at {found.clients:,} clients are erased, and " + (
@@ -82,9 +88,7 @@ def erase(
             "again)" if found.at_once else
             f"the run is carried out again from stage {found.stage + 1} of {found.stages}"
             + ("" if not found.seconds else f", in about {found.seconds:.0f} s")) + "."
-        if not yes and not (sys.stdin.isatty() and typer.confirm(f"{text} Go on?")):
-            raise FedvineError(f"{text} Nothing is erased yet; give the command again with --yes.")
-        print(text)
+        _agreed(text, yes)
     from fedvine.experiments import progress
     receipt = erasing.erase(folder, names if asked else None, exact, lambda made: progress.follow(
         made, options.console(sys.stderr)))
@@ -92,6 +96,30 @@ def erase(
     for file in erasing.still_named(folder, names) if asked else ():
         note(f"{file} still has a name that was erased; delete it, or write it again.")
     note(erasing.LATER)
+
+
+def _agreed(text: str, yes: bool) -> None:
+    """Say what will be erased; raise :class:`FedvineError` where nobody agrees."""
+    if not yes and not (sys.stdin.isatty() and typer.confirm(f"{text} Go on?")):
+        raise FedvineError(f"{text} Nothing is erased yet; give the command again with --yes.")
+    print(text)
+
+
+def _erase_at_a_site(kit: Path, names: dict[str, list[str]], yes: bool) -> None:
+    from fedvine.experiments.erase import still_named
+    from fedvine.federation import erasures
+    if not any(names.values()):
+        raise FedvineError(f"Say with --user, --item or --node whom to erase at {kit}.")
+    found = erasures.found(kit, names)
+    rows = sum(int(gone.rows.sum()) for _, gone in found.rows.values())
+    _agreed(f"{rows:,} rows are erased here. The hub, and all sites, drop what they learned in "
+            f"{', '.join(found.runs) or 'no run'}, and learn it again from the start when the hub "
+            "next asks.", yes)
+    print(f"Receipt: {erasures.erase(kit, names)}")
+    for file in still_named(kit, names):
+        note(f"{file} still has a name that was erased; delete it, or write it again.")
+    note("The site's table has to lack the rows; rows that come back are those of a new person. "
+         f"fedvine account {kit} says who has dropped what they learned.")
 
 
 def metrics(folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")]

@@ -176,6 +176,7 @@ def account(
     from fedvine.core.text import Terminal, shown
     from fedvine.core.units import size
     from fedvine.federation.account import FOLDER, Account
+    from fedvine.federation.erasures import Erasures
     from fedvine.federation.site_file import MEMORY
     kept = Account(folder / MEMORY / FOLDER)
     if lines:
@@ -202,6 +203,8 @@ def account(
               "or nodes at most; it counts later, when there are enough.")
     for one in kept.refused().values():
         print(shown(f"{one['count']:,} x refused: {one['why']}"))
+    for text in Erasures(folder / MEMORY).said():
+        print(shown(text))
 
 
 def _show_dry_run(folder: Path, found: Any, experiment: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -224,14 +224,15 @@ def first_seen_elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 def open_run(clients: RemoteClients, run: str, number: str, plan: PlanLike, travelled: bool,
              classes: dict[str, Any] | None = None,
-             evaluate: Callable[[RemoteClients], None] | None = None) -> None:
+             evaluate: Callable[[RemoteClients], None] | None = None,
+             erased: Collection[str] = ()) -> None:
     """Open a run at every site; the method is a name and numbers, never code.
 
     ``number`` belongs to this run folder alone: two runs of one name and experiment share nothing.
     Facts about the data go along where the server has any. Where the plan grows, each site first
     takes in its rows of the stages that are new. ``classes`` are those of labelled graphs; the
     sites took in their new rows when they were asked for these. ``evaluate`` has names evaluated
-    before their keys are needed.
+    before their keys are needed. ``erased`` are numbers of erasures that were carried out.
     Raises :class:`RoundAborted` if fewer sites answer than the quorum needs.
     """
     with_data, world = not clients.method.server_holds_graph, clients.whole
@@ -249,6 +250,7 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: PlanLike, trav
     clients.all(None, {n: {"elsewhere": arrivals.get(n)} for n in clients.everyone}, do="open",
                 clients=list(clients.everyone), stages=world.stages, **same,
                 **({"classes": classes} if classes is not None else {}),
+                **({"erased": list(erased)} if erased else {}),
                 **({"facts": world.facts} if world.facts else {}),
                 **({"since": dict(world.since)} if world.since else {}),
                 **({"until": dict(world.until)} if world.until else {}))
@@ -295,6 +297,8 @@ SENTENCES = {
             "site.toml",
     "rows": "its table has lost or changed rows that the run has learned, or cannot be kept; its "
             "account says which",
+    "erasure": "it has erased somebody, and waits until the server has dropped what it learned; a "
+               "site that erases twice in a day waits a day",
     "gate": "its gate is closed: a new stage has unusual rows; its people look at them, and take "
             "[gate] out of its site.toml to go on",
     "changed": "its table (or the shared key) has changed since this run began; put back the one "

@@ -24,14 +24,11 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import tomlkit
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 import fedvine
 from fedvine.core.errors import FedvineError
@@ -44,6 +41,7 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.answers import forget
 from fedvine.experiments.prepare import FINAL
+from fedvine.experiments.receipts import now, signed
 from fedvine.experiments.run import Run, method_of, of_kept
 from fedvine.experiments.run_files import FORMAT, NIGHTS, PENDING, WRITTEN, read_object
 from fedvine.living import erased
@@ -135,7 +133,7 @@ def erase(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]] | N
         source = {key: found["data"][key] for key in ("digest", "names", "edges", "experiment")
                   if key in found["data"]}
         carry(of_kept(place, found, out=place, source=source, keep=False, final=final))
-    draft |= {"done": _now(), "seconds": round(time.monotonic() - began, 1)}
+    draft |= {"done": now(), "seconds": round(time.monotonic() - began, 1)}
     draft["memory"]["after"] = run_folder.learned(place)
     receipt = place / RECEIPTS / f"{draft['asked'][:10]}-{draft['receipt'][:8]}.json"
     with atomic(receipt, "w") as file:
@@ -204,7 +202,7 @@ def _begin(place: Path, names: Mapping[str, Iterable[str]], exact: bool) -> None
     """Write what is left without persons, with the receipt's beginning."""
     kept = _opened(place)
     gone = erased.marked(kept, names)
-    _forget_copies(names)
+    forget_copies(names)
     _write(place, kept, gone, {"kind": EXACT if exact else AT_ONCE, "erased": {
         side: len(list(names[side])) for side in erased.SIDES if names.get(side)}})
 
@@ -223,7 +221,7 @@ def _write(place: Path, kept: StoredRows, gone: erased.Gone, said: dict[str, Any
     facts = {key: value for key, value in kept.facts.items() if key not in _PLAN}
     facts |= {"read": None, "erased": kept.facts.get("erased", 0) + 1}
     draft = {
-        "format": 1, "receipt": secrets.token_hex(16), "asked": _now(), "run": place.name,
+        "format": 1, "receipt": secrets.token_hex(16), "asked": now(), "run": place.name,
         "fedvine": fedvine.__version__, "method": found["method"]["name"], **said,
         "rows": int(gone.touched.sum()), "clients": _holding(kept, gone),
         "rows_left": len(split.stream), "memory": {"before": run_folder.learned(place)},
@@ -256,23 +254,33 @@ def _put_in_place(place: Path) -> None:
         return
     at_once = draft["kind"] == AT_ONCE
     rests = [name for name in _RESTS if not (at_once and name in ("summary.json", "clients.json"))]
+    drop(place, draft["save"], draft["save"] if at_once else "", rests)
+    if (pending / "experiment.toml").exists():
+        os.replace(pending / "experiment.toml", place / "experiment.toml")
+    shutil.rmtree(place / "data", ignore_errors=True)
+    os.replace(pending / "data", place / "data")
+
+
+def drop(place: Path, last: str | None = None, only: str = "", rests: Iterable[str] = _RESTS
+         ) -> int:
+    """Delete what a run learned after the save ``last``; return how many saves were deleted.
+
+    ``last`` None: all that was learned, with the logs; ``only``: the one save that stays;
+    ``rests``: other files. Experiment, rows and receipts stay.
+    """
     for written in ("follow.json", WRITTEN):
         if file := read_object(place / written).get("file"):
             forget(file)
     for file in (*(place / name for name in rests),
                  *place.glob(f"{NIGHTS}/[0-9]*"), place / NIGHTS / "pieces"):    # its log stays
         shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
-    for save in place.glob("saves/*"):
-        if draft["save"] is None or (save.name != draft["save"] if at_once else
-                                     save.name > draft["save"]):
-            shutil.rmtree(save)
-    if draft["save"] is None:
-        for log in place.glob("me*.jsonl"):
-            log.unlink()
-    if (pending / "experiment.toml").exists():
-        os.replace(pending / "experiment.toml", place / "experiment.toml")
-    shutil.rmtree(place / "data", ignore_errors=True)
-    os.replace(pending / "data", place / "data")
+    saves = [save for save in place.glob("saves/*") if (
+        save.name != only if only else last is None or save.name > last)]
+    for save in saves:
+        shutil.rmtree(save)
+    for log in place.glob("me*.jsonl") if last is None else ():
+        log.unlink()
+    return len(saves)
 
 
 def _save_before(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -> str | None:
@@ -316,7 +324,7 @@ def _lead(place: Path) -> int:
     return int(run_folder.read_experiment(place).get("protocol", {}).get("lead", 1))
 
 
-def _forget_copies(names: Mapping[str, Iterable[str]]) -> None:
+def forget_copies(names: Mapping[str, Iterable[str]]) -> None:
     """Delete the copies of tables in the cache that name somebody who is to be erased."""
     wanted = [name for side in erased.SIDES for name in names.get(side, ())]
     for file in [*cache_folder().rglob("stream.json"), *cache_folder().rglob("graph.json")]:
@@ -339,44 +347,3 @@ def still_named(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str
     return [file for file in sorted(Path(folder).rglob("*"))
             if file.is_file() and not _OWN & set(file.relative_to(folder).parts)
             and fits.search(file.read_bytes())]
-
-
-# -- receipts --------------------------------------------------------------------------------------
-def signed(receipt: dict[str, Any]) -> dict[str, Any]:
-    """Return a receipt with a signature (Ed25519) by this user's key, which is made where needed.
-
-    The key lies in ``fedvine/receipts.key`` of the user's folder of settings (XDG_CONFIG_HOME).
-    """
-    file = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "fedvine"
-    file = file / "receipts.key"
-    if file.exists():
-        key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(file.read_text("utf-8").strip()))
-    else:
-        key = Ed25519PrivateKey.generate()
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with atomic(file, "w") as handle:
-            os.fchmod(handle.fileno(), 0o600)
-            handle.write(key.private_bytes_raw().hex() + "\n")
-    whole = {**receipt, "key": key.public_key().public_bytes_raw().hex()}
-    return {**whole, "signature": key.sign(_text(whole)).hex()}
-
-
-def check_receipt(file: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the content of a receipt; raise :class:`FedvineError` where it was changed."""
-    found = read_object(Path(file))
-    try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["key"]))
-        key.verify(bytes.fromhex(found["signature"]),
-                   _text({name: value for name, value in found.items() if name != "signature"}))
-    except (InvalidSignature, KeyError, TypeError, ValueError) as error:
-        raise FedvineError(f"{file} is no receipt of an erasure, or was changed since it was "
-                           "signed.") from error
-    return found
-
-
-def _text(receipt: Mapping[str, Any]) -> bytes:
-    return json.dumps(receipt, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

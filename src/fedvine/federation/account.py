@@ -12,7 +12,8 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,21 @@ class Account:
         with contextlib.suppress(OSError, ValueError):
             return json.loads((self.folder / "refusals.json").read_text("utf-8"))
         return {}
+
+    def forget(self, words: Iterable[str]) -> None:
+        """Take the reasons of refusals out that have one of ``words``, names of erased persons."""
+        fits = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, words))})(?![\w-])")
+        refused = {key: {**one, "why": fits.sub("...", one["why"])}
+                   for key, one in self.refused().items()}
+        if refused != self.refused():
+            with atomic(self.folder / "refusals.json", "w") as file:
+                json.dump(refused, file)
+        for old in _files(self.folder):
+            lines = [{**line, "why": fits.sub("...", line["why"])} if "why" in line else line
+                     for line in _lines(old)]
+            if lines != list(_lines(old)):
+                with atomic(old, "w") as file:
+                    file.writelines(json.dumps(line) + "\n" for line in lines)
 
     def sums(self) -> list[dict[str, Any]]:
         """Return a line for each run, function and kind: requests, bytes in and out, from, to."""

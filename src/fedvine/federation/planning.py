@@ -13,22 +13,24 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
-from fedvine.core.expect import Array, Number, Several, Text, check
+from fedvine.core.expect import Array, Maybe, Number, Several, Text, check
 from fedvine.core.replies import RoundAborted
 from fedvine.data.io.nodes import in_order
 from fedvine.data.plan import Plan, by_count, by_time, next_bound
 from fedvine.engines.remote import Send, Unreachable, ask, enough
+from fedvine.federation.erasures import NUMBERS
 from fedvine.federation.order import Order
 from fedvine.living import sites
 from fedvine.tasks.task_plan import LEAST, TaskPlan, of_classes
 
 
-def agreed(order: Order, run: str, here: list[str], send: Send, patience: float) -> dict[str, str]:
+def agreed(order: Order, run: str, here: list[str], send: Send, patience: float
+           ) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Say at every site what the run would do, before anything is asked for.
 
-    Returns a sentence for each site that refuses, by its policy or as it does not have the method.
-    Raises :class:`RoundAborted` if fewer sites agree than the quorum needs, and
-    :class:`FedvineError` if all refuse.
+    Returns a sentence for each site that refuses, by its policy or as it does not have the method;
+    and of the others the numbers of erasures that concern the run. Raises :class:`RoundAborted` if
+    fewer sites agree than the quorum needs, and :class:`FedvineError` if all refuse.
     """
     method = order.kind()
     terms = {"run": run, "protocol": order.protocol.model_dump(mode="json"),
@@ -37,12 +39,14 @@ def agreed(order: Order, run: str, here: list[str], send: Send, patience: float)
              "travelled": (order.travelled and not method.server_holds_graph
                            and order.protocol.data != "graph")}
 
-    def one(name: str) -> None:
-        check(ask(send, name, patience, do="agree", **terms), None)
+    def one(name: str) -> list[str]:
+        answer = ask(send, name, patience, do="agree", **terms)
+        check(answer, Maybe(NUMBERS))
+        return answer or []
 
     answers, lost = sites.asked(here, one, "agree")
     enough(answers, lost, order.quorum)
-    return {name: why for name, (error, why) in lost.items() if isinstance(error, Refused)}
+    return {name: why for name, (error, why) in lost.items() if isinstance(error, Refused)}, answers
 
 
 def planned(order: Order, file: Path, here: list[str], send: Send, patience: float, stream: Any

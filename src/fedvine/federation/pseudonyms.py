@@ -116,13 +116,21 @@ class Pseudonyms:
         self._blinded = []
         digests = np.array([_digest(name) for name, _ in asked], np.uint64)
         values = np.frombuffer(b"".join(one[:32] for one in found), np.uint8).reshape(-1, 32)
-        digests = np.concatenate([self.digests, digests])
-        order = np.argsort(digests, kind="stable")
-        self.digests, self.public = digests[order], public
-        self.values = np.concatenate([self.values, values])[order]
+        digests, self.public = np.concatenate([self.digests, digests]), public
+        self._keep(np.argsort(digests, kind="stable"), digests,
+                   np.concatenate([self.values, values]))
+
+    def forget(self, names: Iterable[bytes]) -> None:
+        """Forget what was evaluated of persons who are to be erased."""
+        gone = np.isin(self.digests, np.array([_digest(name) for name in names], np.uint64))
+        if gone.any():
+            self._keep(np.flatnonzero(~gone), self.digests, self.values)
+
+    def _keep(self, rows: np.ndarray, digests: np.ndarray, values: np.ndarray) -> None:
+        self.digests, self.values = digests[rows], values[rows]
         with atomic(self.file) as handle:
             np.savez(handle, digests=self.digests, values=self.values,
-                     public=np.frombuffer(public, np.uint8))
+                     public=np.frombuffer(self.public, np.uint8))
 
 
 class HubHalf:

@@ -30,6 +30,7 @@ from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.experiments.run_folder import RunFolder
+from fedvine.federation.erasures import heard
 from fedvine.federation.match import matched, write
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, names_of, planned, planned_tasks, world_of
@@ -77,7 +78,7 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         send = Signer(hub.parent / "server", run, deliver, greet)
         if order.match:
             patience = max(order.deadline, OPENING)
-            declined = agreed(order, run, sorted(here), send, patience)
+            declined, _ = agreed(order, run, sorted(here), send, patience)
             write(Path(order.out), matched(sorted({*here} - {*declined}), send, patience))
             write_state(hub, run, "finished", declined=declined)
             return
@@ -164,14 +165,16 @@ def open_order(order: Order, run: str, here: list[str], send: Send, hub: Path | 
         evaluate_names, half=HubHalf(hub, order.names_first, order.names_more), log=_LOG)
     out, patience = Path(order.out), max(order.deadline, OPENING)
     stream = order.data.open() if method.server_holds_graph and order.data else None
-    declined = agreed(order, run, sorted(here), send, patience)
+    declined, said = agreed(order, run, sorted(here), send, patience)
     there = sorted({*here} - {*declined})
+    erasures = heard(out, hub or out.parent, run, said, send, patience)
     classes: dict[str, Any] | None = None
     if order.protocol.data == "graph":
         kept = planned_tasks(order, run, out / "plan.json", there, send, patience)
         classes = {key: kept[key] for key in ("classes", "names", "named", "columns")}
     else:
         kept = planned(order, out / "plan.json", there, send, patience, stream)
+    kept["erased"] = erasures
     state = kept["state"] | {"declined": declined}
     plan: PlanLike = order.protocol.plan_of(kept.get("tasks", kept))
     names = kept["clients"]
@@ -190,7 +193,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send, hub: Path | 
         clients = RemoteClients(method, names, ready.world, order.protocol, reach,
                                 server_scorer=ready.scorer, quorum=order.quorum, deadline=patience)
         clients.declined = declined
-        open_run(clients, run, str(kept["number"]), plan, order.travelled, classes, evaluate)
+        open_run(clients, run, str(kept["number"]), plan, order.travelled, classes, evaluate,
+                 erasures)
         clients.deadline = order.deadline
         return Run(ready, clients, place, save_every=order.save_every)
 

@@ -42,6 +42,7 @@ from fedvine.data.stream import EventStream
 from fedvine.engines.remote import Refusal
 from fedvine.federation import site_saves
 from fedvine.federation.account import FOLDER, NOTHING, Account
+from fedvine.federation.erasures import ROWS, Erasures
 from fedvine.federation.match import FILE as COUNTED
 from fedvine.federation.match import Matching
 from fedvine.federation.policy import Naming, Policy, coarse_scores
@@ -60,11 +61,10 @@ if TYPE_CHECKING:
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
          "class_names": list, "classes_at": list}
 SUMS = "sums.json"          # sums of columns that were given, likewise
-ROWS = "rows.npz"           # which rows sums of methods were of, likewise
 _LOG = logging.getLogger(__name__)
 # Requests before a run is open here, and what leaves with the answer; then those of the run.
-BEFORE = {"agree": NOTHING, "facts": "counts and times", "known": "counts",
-          "tables": "sums of columns", "arrivals": "keys and times of users",
+BEFORE = {"agree": NOTHING, "erased": "receipts of erasures", "facts": "counts and times",
+          "known": "counts", "tables": "sums of columns", "arrivals": "keys and times of users",
           "match": "blinded users or a count", "blind": "blinded names", "evaluated": NOTHING,
           "nodes": "classes and counts",
           "grow": NOTHING, "open": NOTHING}
@@ -119,6 +119,7 @@ class Site(SiteTable):
         self.last: Last | None = None                   # the answer to the last call
         self.agreed: tuple[str, bool] | None = None              # the run, and if with first times
         self.policy, self.account = policy, Account(folder / FOLDER)
+        self.erasures = Erasures(folder, name)
         self.hourly = 0, 0          # the hour, and bytes that left in it outside of rounds
         self.identity = identity
         self.ledger = partial(Ledger, folder / LEDGER, name, counter=counter, fresh=fresh,
@@ -147,7 +148,7 @@ class Site(SiteTable):
             name = do
             if do in DURING and run != self.run:
                 raise Refusal("closed") if self.run is None else Refusal("another")
-            if do in ("agree", "nodes", "grow", "open") and request.get("run") != run:
+            if do in ("agree", "erased", "nodes", "grow", "open") and request.get("run") != run:
                 raise Refusal("another")
             if do in BEFORE and do != "agree" and (
                     self.agreed is None or self.agreed[0] != run):
@@ -219,9 +220,10 @@ class Site(SiteTable):
 
     # -- before a run: what it would do here -------------------------------------------------------
     def agree(self, run: str, method: dict[str, Any], protocol: dict[str, Any], travelled: bool,
-              names: Naming = "key", match: bool = False) -> None:
+              names: Naming = "key", match: bool = False) -> list[str] | None:
         """Agree to a run of ``method``; raises :class:`Refusal` where the policy does not allow it.
 
+        Returns the numbers of this site's erasures that concern the run, None without any.
         ``travelled``: the server will ask when each hashed user was first seen here; ``names``: how
         they will travel; ``match``: users in common with other sites will be counted.
         """
@@ -234,6 +236,16 @@ class Site(SiteTable):
                 raise Refusal("policy-field", "match", "false", "true")
         self.agreed, self.naming, self.counts = (run, travelled is True), names, match is True
         self.said = method, protocol
+        return self.erasures.due(plain(run)) or None
+
+    def erased(self, run: str, numbers: list[str], receipts: list[str]) -> list[str]:
+        """Drop what this site learned in a run where others have erased somebody.
+
+        See :meth:`fedvine.federation.erasures.Erasures.carry_out`.
+        """
+        if numbers:
+            self.worker = self.run = None
+        return self.erasures.carry_out(plain(run), numbers, receipts)
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return users' keys and first times, if the run was agreed to with them."""
@@ -342,16 +354,19 @@ class Site(SiteTable):
              protocol: dict[str, Any], clients: list[str], seed: int, stages: int,
              elsewhere: np.ndarray | None, facts: dict[str, Any] | None = None,
              since: dict[str, int] | None = None, until: dict[str, int] | None = None,
-             classes: dict[str, Any] | None = None) -> None:
+             classes: dict[str, Any] | None = None, erased: list[str] | None = None) -> None:
         """Set up the client of a run; all values are validated first.
 
         The client's memory is kept under the run's name and a digest of the whole experiment;
         ``number`` separates two runs of one experiment, ``facts`` are about the graph that the
         server holds, or those of the sites, ``since`` and ``until`` as in
         :class:`fedvine.core.state.World`, ``classes`` those of labelled graphs
-        (:class:`fedvine.federation.site_table.Agreed`). Raises :class:`FedvineError` if the site's
-        table is another one than when this run began, or does not fit the run.
+        (:class:`fedvine.federation.site_table.Agreed`), ``erased`` the erasures after which the
+        server has dropped what it learned. Raises :class:`FedvineError` if the site's table is
+        another one than when this run began, does not fit the run, or has erased more.
         """
+        if not set(self.erasures.due(plain(run))) <= set(erased or ()):
+            raise Refusal("erasure")
         said = facts or {}
         if any(type(value) is not FACTS.get(key) for key, value in said.items()):
             raise Refusal("facts")
