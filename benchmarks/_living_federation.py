@@ -8,6 +8,8 @@ Three sites with the flights of their airport as CSV files that grow by a month 
    of a site, which joins again), ``server`` (``serve`` and all under it, given again). The scores
    must be those of one run in one process with the stored bounds.
 2. Twice with a site that is away for three stages, a quorum of 0.6: both runs must be the same.
+3. With a user who is erased at one site after two stages; the scores must be those of one run in
+   one process that never had the rows.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks._kill9_federation import EXPERIMENT, Federation
 from benchmarks.living import COLUMNS, Table, own_cache, scores
 from fedvine.core.rng import rng
@@ -29,6 +33,7 @@ from fedvine.data.plan import Plan
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
 from fedvine.federation.demo import fedvine, links
+from fedvine.federation.erasures import Erasures
 
 DAY, FIRST, NIGHTS = 86400.0, 65.0, 5       # days of the first tables; then 30 more a night
 SITES = ("EWR", "JFK", "LGA")
@@ -154,6 +159,47 @@ def killed(folder: Path, table: Table, kills: int) -> bool:
     return not bad
 
 
+def someone(table: Table, town: str, until: float) -> str:
+    """Return a user of a town who has rows before a time, and met no item before all others.
+
+    So the names come in the same order without the rows.
+    """
+    here = np.flatnonzero((table.town == town) & (table.t < until)).tolist()
+    rows = [table.lines[i].split(",")[:2] for i in here]
+    first = {item: user for user, item in reversed(rows)}.values()
+    return next(user for user, _ in reversed(rows) if user not in first)
+
+
+def erased(folder: Path, table: Table) -> bool:
+    """Erase a user at a site; return whether all go on as if the rows had never been."""
+    began, living = time.monotonic(), Living(folder, table)
+    kit, user = folder / "kits" / "LGA", someone(table, "LGA", table.t.min() + DAY * FIRST)
+    try:
+        living.wait(2, 3)
+        living.leave("LGA")
+        living.table = table.without(user, "LGA")
+        print(subprocess.run(
+            [sys.executable, "-m", "fedvine", "erase", str(kit), "--user", user, "--yes"],
+            capture_output=True, text=True, check=True).stdout, end="")
+        left = [f for f in (kit / "memory").rglob("*")
+                if f.is_file() and user.encode() in f.read_bytes()]
+        living.grow(0)
+        living.clients["LGA"] = living.join("LGA")
+        until = time.monotonic() + PATIENCE
+        while len(Erasures(kit / "memory").own[0]["by"]) < 3 and time.monotonic() < until:
+            time.sleep(0.2)
+        living.grow(1)
+        living.wait(3, 3)
+        said = Erasures(kit / "memory").said()
+        print(f"{time.monotonic() - began:4.0f} s: {said[0]}", flush=True)
+    finally:
+        living.stop()
+    same = scores(living.out) == one_process(living)
+    print(f"the name is in {len(left)} files of the site; scores are "
+          f"{'' if same else 'NOT '}those of a run without the rows", flush=True)
+    return same and not left
+
+
 def away(folder: Path, table: Table) -> dict[Any, Any]:
     """Return the scores of a run without one site in three of its stages."""
     began, living = time.monotonic(), Living(folder, table, 0.6)
@@ -183,7 +229,8 @@ def main(kills: int) -> bool:
         here = [stage for t, stage, client in first if client == "LGA"]
         print(f"LGA was scored in stages {sorted(set(here))}; "
               f"{'the same again' if first == second else 'DIFFERENT when repeated'}")
-    same = same and first == second
+        gone = erased(place / "erased", table)
+    same = same and first == second and gone
     print("identical" if same else "DIFFERENT")
     return same
 

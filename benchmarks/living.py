@@ -17,6 +17,7 @@ with ``kill -9`` (:mod:`benchmarks._living_kill`, :mod:`benchmarks._living_feder
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import subprocess
@@ -59,6 +60,15 @@ class Table:
         part.write_text(",".join(COLUMNS.values()) + "\n" +
                         "".join(self.lines[i] for i in np.flatnonzero(here).tolist()))
         part.replace(file)
+
+    def without(self, user: str, town: str) -> Table:
+        """Return the table without a user's rows of a town."""
+        stay = np.array([not (line.startswith(f"{user},") and here == town)
+                         for line, here in zip(self.lines, self.town.tolist(), strict=True)])
+        made = copy.copy(self)
+        made.t, made.town = self.t[stay], self.town[stay]
+        made.lines = [self.lines[i] for i in np.flatnonzero(stay).tolist()]
+        return made
 
 
 def command(method: str, table: Path, out: Path, *more: str) -> list[str]:

@@ -44,13 +44,19 @@ def all_of(names: Any) -> dict[str, str]:
 
 
 @settings(max_examples=300)
-@given(runs=RUNS, grain=st.integers(1, 4))
-def test_no_two_sums_differ_by_a_few_rows_nor_by_a_client_alone(runs, grain):
+@given(runs=RUNS, grain=st.integers(1, 4), erase=st.lists(st.integers(0, 20), min_size=4,
+                                                          max_size=4))
+def test_no_two_sums_differ_by_a_few_rows_nor_by_a_client_alone(runs, grain, erase):
+    """Nor where a user is erased after a run, and the next one has the rows without them."""
     kept, sums = Answered(), list[tuple[frozenset[int], tuple[str, ...]]]()
-    for stages, names in runs:
+    gone = set[int]()
+    for number, (stages, names) in enumerate(runs):
         client = begun(kept)
         for t, edges in enumerate(stages):
             stage(client, t, edges)
+            if gone & {u for u, _ in edges}:
+                client.stage = client.stage.take(np.flatnonzero(
+                    [u not in gone for u, _ in edges]))
             if kept.stage(client, grain) != "in":
                 continue
             rows = frozenset(client.summed["rows"].tolist())
@@ -61,6 +67,10 @@ def test_no_two_sums_differ_by_a_few_rows_nor_by_a_client_alone(runs, grain):
                 continue
             kept.agree(client, all_of(names), grain, False)
             sums.append((rows, tuple(names)))
+        gone.add(erase[number])
+        kept.forget(np.array([h for edges in stages for (u, _), h in zip(
+            edges, rows_of(client_of(edges).stage).tolist(), strict=True)
+            if u == erase[number]], np.uint64))
     for i, (rows, names) in enumerate(sums):
         for others, theirs in sums[:i]:
             alone = [len(rows - others), len(others - rows)]

@@ -10,10 +10,12 @@ from federation import labelled
 
 from fedvine import testing
 from fedvine.cli import main as cli
-from fedvine.federation import confine, launch
+from fedvine.data.spec import Data
+from fedvine.federation import confine, erasures, launch
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.policy import Policy
 from fedvine.federation.site_file import MEMORY, read_site
+from fedvine.living.sites import grown_at_a_site
 
 COLUMNS = ["--src", "user", "--dst", "item", "--time", "at"]
 
@@ -263,3 +265,26 @@ def test_the_two_halves_of_a_site_share_a_socket(capsys, kit, monkeypatch):
         assert code == 2 and "--only and --socket belong together" in told
         assert fedvine(capsys, "join", kit, "--only", half, "--socket", "/run/s")[0] == 0
     assert [str(socket) for socket in stayed] == ["/run/s", "/run/s"]
+
+
+def test_erase_at_a_kit_says_what_will_be_done_and_account_who_has_done_it(capsys, kit):
+    table = Data(source="shop.csv", src="user", dst="item", time="at").open()
+    grown_at_a_site(kit / MEMORY / "a-run-0123456789ab" / "data", table, table.by_time("100s"))
+    user = str(table.src_ids[0])
+    code, _, told = fedvine(capsys, "erase", kit)
+    assert code == 2 and "Say with --user, --item or --node whom to erase" in told
+    code, _, told = fedvine(capsys, "erase", kit, "--user", "nobody", "--yes")
+    assert code == 2 and 'has learned "nobody"; nothing is erased' in " ".join(told.split())
+    code, said, told = fedvine(capsys, "erase", kit, "--user", user)
+    assert code == 2 and "in a-run, and learn it again" in " ".join(told.split())
+    assert not (kit / MEMORY / erasures.FILE).exists()
+    code, said, told = fedvine(capsys, "erase", kit, "--user", user, "--yes")
+    assert code == 0 and "rows that come back are those of a new person" in " ".join(told.split())
+    receipt = said.split("Receipt: ")[1].split()[0]
+    code, said, _ = fedvine(capsys, "erase", kit, "--check", receipt)
+    assert code == 0 and "of a-run went" in said
+    Account(kit / MEMORY / FOLDER).add(**{"run": "a run", "function": "agree", "kind": "nothing",
+                                          "in": 1, "out": 1})
+    code, said, _ = fedvine(capsys, "account", kit)
+    assert code == 0 and "rows of a-run: the hub has not asked since." in " ".join(said.split())
+

@@ -13,8 +13,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.message import unpack
 from fedvine.experiments.answers import read_tables
 from fedvine.experiments.erase import erase, prepared
-from fedvine.experiments.receipts import check_receipt
 from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.receipts import check_receipt
 from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run as prepare
 from fedvine.experiments.run_folder import RunFolder

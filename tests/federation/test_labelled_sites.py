@@ -11,8 +11,10 @@ from fedvine.core.ledger import seeded
 from fedvine.core.message import dumps, pack
 from fedvine.core.replies import RoundAborted
 from fedvine.experiments.answers import Labels
+from fedvine.experiments.receipts import check_receipt
 from fedvine.experiments.run import run
 from fedvine.federation.dashboard import waits
+from fedvine.federation.erasures import erase
 from fedvine.federation.order import Order
 from fedvine.federation.site_saves import labels
 from fedvine.living.run import go_on
@@ -24,13 +26,17 @@ from fedvine.tasks.task_plan import TaskSettings, begin
 QUICK = Power.tiny().model_copy(update={"rounds": 1})
 
 
-def at_home(folder, name):
-    """A site's folder of saves as the ``memory`` of its kit."""
+def kit_of(folder, name):
+    """A kit whose ``memory`` is a site's folder of saves."""
     kit = folder / f"{name}-kit"
     kit.mkdir(exist_ok=True)
     if not (kit / "memory").exists():
         (kit / "memory").symlink_to(folder / name)
-    return labels(kit)
+    return kit
+
+
+def at_home(folder, name):
+    return labels(kit_of(folder, name))
 
 
 @pytest.mark.slow
@@ -180,6 +186,36 @@ def test_tables_that_grow_give_the_scores_of_one_run(tmp_path, method):
     federation.restart()
     assert federation.open()[0] is None         # nothing is new
     assert set(at_home(tmp_path, "ann")["given"].to_pylist()) == {None, *graph.classes}
+
+
+@pytest.mark.slow
+def test_a_node_that_is_erased_at_a_site_was_never_there(tmp_path):
+    graph, gone = whole(), 9
+    federation = Federation(tmp_path, QUICK, live=True)
+    for nodes in nights(graph)[:2]:
+        show(federation, graph, nodes)
+        federation.restart()
+        before, _ = federation.finish()
+    federation.restart()
+    name = str(graph.ids[gone])
+    assert graph.owner.names[graph.owner.of[gone]] == "ann" and gone in nights(graph)[0]
+    receipt = erase(kit_of(tmp_path, "ann"), {"node": [name]})
+    assert check_receipt(receipt)["rows"] == 1
+    assert not any(name.encode() in f.read_bytes() for f in (tmp_path / "ann").rglob("*")
+                   if f.is_file())
+    known, plan = None, None
+    for number, nodes in enumerate(nights(graph)):
+        left = nodes[nodes != gone]
+        show(federation, graph, left)
+        federation.restart()
+        if known is None:
+            known, plan = begin(table(graph, left), {"by": "client"}, 2, TaskSettings(), 3)
+        else:
+            known, plan, _ = go_on(known, plan, table(graph, left))
+        if number:      # the second table once more: all is learned again, and then the third
+            made, _ = federation.finish()
+            one = run(QUICK, known.split("client"), plan, seed=3).finish()
+            assert scores(made) == scores(one) != scores(before)
 
 
 @pytest.mark.slow

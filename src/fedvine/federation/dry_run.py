@@ -32,7 +32,9 @@ from fedvine.federation.site_file import opener
 RUN = "dry-run"
 OTHERS = 2      # sites with the same table that take part
 LEARNS = {
-    "agree": "that this site takes part in this run, or why not",
+    "agree": "that this site takes part in this run, or why not; a random number for each erasure "
+             "here that concerns it",
+    "erased": "that this site dropped what it learned in the run, when, and how many saves",
     "facts": "the number of edges, the first and the last time, and whether there are tables of "
              "users or items",
     "known": "the number of edges at or before each stage's end",

@@ -116,14 +116,14 @@ def erase(kit: Path, names: Mapping[str, Iterable[str]]) -> Path:
         if not what.runs:
             raise FedvineError(f"{kit} has no run; nothing is erased.")
         receipt = {
-            "format": 1, "receipt": secrets.token_hex(16), "asked": now(), "run": what.runs,
+            "format": 1, "receipt": secrets.token_hex(16), "asked": now(),
+            "run": ", ".join(what.runs),
             "fedvine": fedvine.__version__, "kind": "at a site",
             "rows": sum(int(gone.rows.sum()) for _, gone in what.rows.values()),
             "erased": {side: len(list(names[side])) for side in erased.SIDES if names.get(side)},
             "note": "The hub and the other sites drop what they learned when the hub next asks; "
                     "their receipts come then. The table has to lack the rows."}
-        own = Erasures(memory)
-        own.add(receipt)
+        Erasures(memory).add(receipt, what.runs)
         words = [name for side in erased.SIDES for name in names.get(side, ())]
         forget_copies(names)
         Account(memory / FOLDER).forget(words)
@@ -187,11 +187,11 @@ class Erasures:
         """Return the site's own erasures, oldest first."""
         return self._read()["own"]
 
-    def add(self, receipt: Mapping[str, Any]) -> None:
-        """Enter an erasure of this site."""
+    def add(self, receipt: Mapping[str, Any], runs: list[str]) -> None:
+        """Enter an erasure of this site, and the names of the runs that it concerns."""
         values = self._read()
         values["own"].append({"number": receipt["receipt"], "asked": receipt["asked"],
-                              "runs": receipt["run"], "rows": receipt["rows"], "by": {}})
+                              "runs": runs, "rows": receipt["rows"], "by": {}})
         self._write(values)
 
     def due(self, run: str) -> list[str]:
@@ -299,8 +299,7 @@ def _exchanged(known: dict[str, Any], run: str, here: list[str], send: Send, pat
     answers, _ = asked(those, one, "erased")
     for site, receipts in answers.items():
         for erasure in known.values():
-            if erasure["site"] == site:
-                erasure["unsent"] = []
+            erasure["unsent"] = [text for text in erasure["unsent"] if text not in sent[site]]
         for number, receipt in zip(numbers[site], receipts, strict=False):
             known[number]["by"].append(site)
             known[number]["unsent"].append(receipt)
