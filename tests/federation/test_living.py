@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from engines.small_kits import kit
+from pyarrow import parquet
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import loads, unpack
@@ -14,11 +15,12 @@ from fedvine.data.ids import Ids
 from fedvine.data.io.read import read
 from fedvine.data.stream import EventStream
 from fedvine.engines.remote import Gone
+from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import run as prepare
 from fedvine.federation.dashboard import waits
 from fedvine.federation.order import Order
 from fedvine.federation.pseudonyms import ASKED, FILE
-from fedvine.federation.server import carry, open_order
+from fedvine.federation.server import carry, forecast, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.methods.fedlink import FedLink
@@ -44,7 +46,7 @@ def stream(rows, name="shop"):
 class World:
     """Sites in this process with tables that grow, and a server that is opened for each night."""
 
-    def __init__(self, folder, here=("ann", "bob", "cy"), method=None, **order):
+    def __init__(self, folder, here=("ann", "bob", "cy"), method=None, chances=0, **order):
         self.folder, self.names, self.rows, self.away = folder, list(here), [], set()
         self.stages = set()     # in which calls were made
         self.kits = {n: kit(folder / "kits", n) for n in (SERVER, "ann", "bob", "cy")}
@@ -54,7 +56,8 @@ class World:
             **order,
             "method": {"name": method.name, **method.model_dump(mode="json", exclude_none=True)},
             # a site lists the items of its own table, one process those of one table for all
-            "protocol": {"positives": 20, "negatives": 5, "ranking": False, "cold": False}})
+            "protocol": {"positives": 20, "negatives": 5, "ranking": False, "cold": False,
+                         "chances": chances}})
         self.method = self.order.kind()
         self.restart()
 
@@ -114,6 +117,25 @@ def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
     assert scores(run) == scores(other)
     for cost in ("bytes_up", "bytes_down"):
         assert run.summary[cost] == other.summary[cost]
+
+
+@pytest.mark.slow
+def test_a_site_says_how_probable_its_forecasts_are_as_one_process_does(tmp_path):
+    """By its own lists, exactly, also where what it sends is coarse; and by those of all."""
+    world = World(tmp_path, forecasts=4, chances=13, method=FedLinkPlus(
+        rounds=2, sampled=20, negatives=3, stages=2))
+    for until in (104, 200):
+        run, _ = world.night(until)
+        assert forecast(run, 4) == ""
+        world.restart()
+    one = Forecasts(whole(world, run))
+    for name in world.names:
+        found = parquet.read_table(max((tmp_path / name).glob("*.parquet"))).to_pylist()
+        assert {r["user"] for r in found} and all(0 < r["probability"] < 1 for r in found)
+        for row in found:
+            wanted = one.top(name, row["user"], 4)[row["rank"] - 1]
+            assert row["probability"] == pytest.approx(wanted.probability, abs=1e-9)
+    assert len(json.loads(max((tmp_path / "ann").glob("*/lists.json")).read_text())) > 3
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,6 @@ from fedvine.data.dates import moment
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids, named
 from fedvine.data.stream import EventStream
-from fedvine.tasks.chances import Chances
 from fedvine.tasks.class_measures import rare, softmax, thresholds
 from fedvine.tasks.task import Labelled
 
@@ -40,9 +39,10 @@ class Best(NamedTuple):
 
 
 def rows_of(client: str, src: Sequence[str] | Ids, dst: Sequence[str] | Ids,
-            blocks: Iterator[Best], chances: Chances | None = None,
+            blocks: Iterator[Best],
+            likely: Callable[[np.ndarray], np.ndarray] | None = None,
             facts: Mapping[str, str] | None = None) -> Iterator[pa.Table]:
-    """Yield blocks as tables with names, with probabilities where there are ``chances``.
+    """Yield blocks as tables with names, with the probabilities that ``likely`` gives scores.
 
     ``facts`` are columns with the same text in every row. A score of -infinity is no forecast.
     """
@@ -60,8 +60,8 @@ def rows_of(client: str, src: Sequence[str] | Ids, dst: Sequence[str] | Ids,
                         "rank": pa.array(rank[there]),
                         "item": items.take(pa.array(best.item.reshape(-1)[there])),
                         "score": pa.array(score),
-                        **({} if chances is None else {"probability": pa.array(
-                            chances.probabilities(client, score), from_pandas=True)}),
+                        **({} if likely is None else {"probability": pa.array(
+                            likely(score), from_pandas=True)}),
                         "known": pa.array(best.known.reshape(-1)[there]), **columns})
 
 

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -263,9 +264,10 @@ class Forecasts:
             nonlocal done
             for name, part in self.parts.items():
                 before, items = done, self.task.outcomes(part)
+                likely = self.chances and partial(self.chances.probabilities, name)
                 for table in rows_of(name, part.src_ids, items,
                                      self._best(name, np.arange(part.num_src), count,
-                                                wanted=wanted), self.chances,
+                                                wanted=wanted), likely,
                                      {"basis": "edges", **facts}):
                     yield table
                     if len(table):      # blocks are in order of users
@@ -278,7 +280,7 @@ class Forecasts:
                     numbers = part.num_src + np.arange(len(some))
                     yield from rows_of(name, some, items, (
                         best._replace(user=best.user - part.num_src) for best in
-                        self._best(name, numbers, count, some, wanted)), self.chances,
+                        self._best(name, numbers, count, some, wanted)), likely,
                         {"basis": "table", **facts})
                     done += len(some)
                     say(done, whole)

@@ -42,7 +42,7 @@ from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.pseudonyms import FILE as PSEUDONYMS
 from fedvine.federation.pseudonyms import Pseudonyms
 from fedvine.federation.site_file import MEMORY
-from fedvine.federation.site_saves import FILES
+from fedvine.federation.site_saves import FILES, LISTS
 from fedvine.federation.vault import locked
 from fedvine.living import erased
 from fedvine.living.rows import StoredRows
@@ -159,7 +159,8 @@ def _drop_saves(memory: Path, run: str) -> int:
         for save in place.glob("[0-9]*"):
             shutil.rmtree(save)
             there += 1
-        (place / "table.json").unlink(missing_ok=True)
+        for other in ("table.json", LISTS):
+            (place / other).unlink(missing_ok=True)
     return there
 
 

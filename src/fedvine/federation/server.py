@@ -37,6 +37,7 @@ from fedvine.federation.planning import agreed, names_of, planned, planned_tasks
 from fedvine.federation.pseudonyms import HubHalf, evaluate_names
 from fedvine.federation.signed import Deliver, Greet, Signer
 from fedvine.federation.site_saves import FILES, keep
+from fedvine.tasks.chances import Chances, of_stages
 
 _LOG = logging.getLogger(__name__)
 BLOCKS = 100_000  # of users of one site for which forecasts are made
@@ -218,6 +219,7 @@ def forecast(made: Run, count: int) -> str:
     A server that holds the graph keeps forecasts of all users itself. Returns why forecasts are
     missing, or "": a site's answers cannot end a run that has learned all there is.
     """
+    said = of_stages(made.measured()) if getattr(made.protocol, "chances", 0) else Chances()
     made = made.final or made
     clients, server, at = made.clients, *made.at_the_end()
     assert isinstance(clients, RemoteClients)
@@ -231,7 +233,7 @@ def forecast(made: Run, count: int) -> str:
             here = dict.fromkeys(n for n, have in blocks.items() if block < have)
             with clients.querying(Query("own", block), here):
                 made.method.answer(server, clients, at)
-        clients.all(number, do="forecasts", count=0)
+        clients.all(number, do="forecasts", count=0, common=said.common())
     except RoundAborted as reason:
         if clients.gone:  # it comes back, and the job goes on from here
             raise

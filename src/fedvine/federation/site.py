@@ -25,7 +25,7 @@ from fedvine.aggregate.answered import Answered
 from fedvine.core import registry
 from fedvine.core.device import Device, placed
 from fedvine.core.errors import FedvineError, MethodError
-from fedvine.core.expect import check
+from fedvine.core.expect import Array, Maybe, check
 from fedvine.core.files import atomic
 from fedvine.core.ledger import Fresh, Ledger, Spent
 from fedvine.core.message import Packed, Pool, dumps, loads, pack, unpack
@@ -51,6 +51,7 @@ from fedvine.federation.site_file import LEDGER
 from fedvine.federation.site_table import Agreed, SiteGraph, SiteTable
 from fedvine.living.gate import Closed, Gate
 from fedvine.living.sites import SCALES, grown_at_a_site
+from fedvine.tasks.chances import BINS
 from fedvine.tasks.task import of
 
 if TYPE_CHECKING:
@@ -414,9 +415,12 @@ class Site(SiteTable):
         t, r, call, step = (*place, 0)[:4]
         reply = worker.handle(Envelope((t, r, call, step), function, query,
                                        Packed(skeleton, buffers), once))
-        if query is not None and query.kind == "stage" and function == "predict" and (
-                self.grain > 1):
-            reply = pack(coarse_scores(unpack(reply), self.grain))
+        if query is not None and query.kind == "stage" and function == "predict":
+            found = unpack(reply)
+            if "parts" in found:
+                site_saves.count_lists(self.saves, t, found["parts"])
+            if self.grain > 1:
+                reply = pack(coarse_scores(found, self.grain))
         return [reply.skeleton, list(reply.buffers), worker.seconds]
 
     def save(self, moment: str) -> None:
@@ -432,15 +436,18 @@ class Site(SiteTable):
         """Return the saves that this site can restore."""
         return site_saves.moments(self.saves)
 
-    def forecasts(self, count: int) -> int:
+    def forecasts(self, count: int, common: np.ndarray | None = None) -> int:
         """Return the number of blocks of this site's users; with ``count`` 0 write forecasts.
 
         The first call, with ``count`` items a user, comes before the answers to these blocks; the
         second, after them, writes the file here for ``fedvine predict KIT``. Of a labelled graph
-        the labels of all nodes are one block.
+        the labels of all nodes are one block. ``common``: how often what has a score was met, at
+        all sites (:mod:`fedvine.tasks.chances`); this site's own counts weigh more.
         """
+        check(common, Maybe(Array("float64", (BINS,), low=0, high=1)))
+        curve = None if count else site_saves.count_lists(self.saves, 0).curve("", common)
         return site_saves.forecasts(self._running(), self.name,
-                                    self.saves.parent / f"{self.saves.name}.parquet", count)
+                                    self.saves.parent / f"{self.saves.name}.parquet", count, curve)
 
     def _running(self) -> ClientWorker:
         if self.worker is None:

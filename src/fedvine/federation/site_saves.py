@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,11 +27,13 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.answers import Best, alerted, answers, rows, rows_of, write_tables
 from fedvine.experiments.forecasts import BLOCK, Forecast, best
+from fedvine.tasks.chances import Chances, Parts, on_curve
 from fedvine.tasks.task import Task
 
 Kind = Literal["forecasts", "labels"]
 FILES: dict[Kind, str] = {"forecasts": "forecasts.parquet", "labels": "labels.parquet"}
 MARK = b"fedvine labels"
+LISTS, STAGES = "lists.json", 30    # in a run's folder at a site, and of how many stages it is
 KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
 
 
@@ -59,10 +62,12 @@ def moments(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.glob("[0-9]*"))
 
 
-def forecasts(worker: ClientWorker, name: str, file: Path, count: int) -> int:
+def forecasts(worker: ClientWorker, name: str, file: Path, count: int,
+              curve: np.ndarray | None = None) -> int:
     """Begin forecasts of ``count`` items a user, or labels; with ``count`` 0 write them.
 
-    Returns the number of blocks of users; of a labelled graph all nodes are one.
+    ``curve`` float64 are the probabilities of scores (:mod:`fedvine.tasks.chances`). Returns the
+    number of blocks of users; of a labelled graph all nodes are one.
     """
     if worker.part is None:
         return 0
@@ -76,8 +81,26 @@ def forecasts(worker: ClientWorker, name: str, file: Path, count: int) -> int:
     if isinstance(worker.forecasts, SiteLabels):
         worker.forecasts.write(file, worker.client.cache.get("held back"))
     elif isinstance(worker.forecasts, SiteForecasts):
-        worker.forecasts.write(file)
+        worker.forecasts.write(file, curve)
     return 0
+
+
+def count_lists(folder: Path, t: int, parts: Parts | None = None) -> Chances:
+    """Keep what came of the lists of a stage, learned after stage ``t``; return all counts here.
+
+    The site's own counts are exact, those that it sends are multiples of its grain.
+    """
+    file, found = folder / LISTS, Chances()
+    kept = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    if parts is not None:
+        kept = {key: one for key, one in kept.items() if t - STAGES < int(key) < t} | {
+            str(t): parts}
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic(file, "w") as handle:
+            json.dump(kept, handle)
+    for _, one in sorted(kept.items(), key=lambda item: int(item[0])):
+        found.add({"": {"parts": one}})
+    return found
 
 
 def secret(folder: Path) -> bytes:
@@ -116,11 +139,12 @@ class SiteForecasts:
                                  self._barred)
         return len(users)
 
-    def write(self, file: Path) -> None:
-        """Write them as Parquet: client, user, rank, item, score, known."""
+    def write(self, file: Path, curve: np.ndarray | None = None) -> None:
+        """Write them as Parquet: client, user, rank, item, score, known; probability by a curve."""
         keep(file, pa.concat_tables(rows_of(
             self.name, self.part.src_ids, self.part.dst_ids,
-            iter([b for _, b in sorted(self.found.items())]))), "forecasts")
+            iter([b for _, b in sorted(self.found.items())]),
+            None if curve is None else partial(on_curve, curve))), "forecasts")
 
 
 # -- labels of a site's own nodes, made and kept at the site ---------------------------------------
@@ -180,7 +204,7 @@ def kept(folder: Path, user: str, count: int = 5, run: str | None = None) -> lis
     if not len(found):
         raise FedvineError(f'{folder} has never seen a user called "{user}"'
                            f"{near(user, table['user'].unique().to_pylist())}.")
-    return [Forecast(r["item"], r["score"], r["known"])
+    return [Forecast(r["item"], r["score"], r["known"], r.get("probability"))
             for r in found.sort_by("rank").slice(0, count).to_pylist()]
 
 

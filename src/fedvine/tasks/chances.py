@@ -24,6 +24,7 @@ STEP, ENDS = 0.5, 24        # of a bin, in log odds; bins are -ENDS to ENDS
 FADE = 0.8                  # what counts keep a stage later
 PRIOR = 20.0                # pairs in a bin for which the rate of all clients counts
 _MIDDLE = STEP * np.arange(-ENDS, ENDS + 1)
+BINS = len(_MIDDLE)
 LEAST = 1e-6                # of a probability
 
 
@@ -75,27 +76,37 @@ class Chances:
 
     def add(self, found: Mapping[str, Mapping[str, Any]]) -> None:
         """Add what clients measured in a stage, after fading what came before."""
-        for kept, word, size, shift in ((self.counts, "score", len(_MIDDLE), ENDS),
+        for kept, word, size, shift in ((self.counts, "score", BINS, ENDS),
                                         (self.places, "place", 1000, 0)):
             for name in {*kept, *found}:
                 kept[name] = FADE * kept.get(name, np.zeros((size, 2))) + of_word(
                     found.get(name, {}).get("parts", {}), word, size, shift)
 
-    def curve(self, client: str) -> np.ndarray | None:
-        """Return the probabilities at the middles of the bins; None before the first list."""
-        whole = sum(self.counts.values(), np.zeros((len(_MIDDLE), 2)))
-        if not whole[:, 0].any():
+    def common(self) -> np.ndarray | None:
+        """Return the rates of all clients together by bin; None before the first list."""
+        whole = sum(self.counts.values(), np.zeros((BINS, 2)))
+        return rates(whole) if whole[:, 0].any() else None
+
+    def curve(self, client: str, common: np.ndarray | None = None) -> np.ndarray | None:
+        """Return the probabilities at the middles of the bins; None before the first list.
+
+        ``common`` are the rates of all clients, where those of others are not counted here.
+        """
+        common = self.common() if common is None else common
+        if common is None:
             return None
-        own = self.counts.get(client, np.zeros_like(whole))
-        common = rates(whole)
-        return np.clip(rates(own + PRIOR * np.stack([np.ones(len(common)), common], 1)),
-                       LEAST, 1 - LEAST)
+        own = self.counts.get(client, np.zeros((BINS, 2)))
+        return np.clip(rates(own + PRIOR * np.stack([np.ones(BINS), common], 1)), LEAST, 1 - LEAST)
 
     def probabilities(self, client: str, scores: np.ndarray) -> np.ndarray:
         """Return the probability of each score of a client; NaN before the first list."""
-        curve = self.curve(client)
-        return (np.full(np.shape(scores), np.nan) if curve is None else
-                np.interp(scores, _MIDDLE, curve))
+        return on_curve(self.curve(client), scores)
+
+
+def on_curve(curve: np.ndarray | None, scores: np.ndarray) -> np.ndarray:
+    """Return the probability of each score by a curve [BINS]; NaN without one."""
+    return (np.full(np.shape(scores), np.nan) if curve is None else
+            np.interp(scores, _MIDDLE, curve))
 
 
 def of_stages(stages: Iterable[Any]) -> Chances:
@@ -122,7 +133,7 @@ def reliability(stages: Sequence[Any], counts: Any) -> dict[str, Any] | None:
                 curve = past.curve(name)
                 if curve is None or "parts" not in one:
                     continue
-                n, met = of_word(one["parts"], "score", len(_MIDDLE), ENDS).T
+                n, met = of_word(one["parts"], "score", BINS, ENDS).T
                 np.add.at(tenths, np.minimum((10 * curve).astype(int), 9),
                           np.stack([n, n * curve, met], 1))
                 before = sum(past.places.values(), np.zeros((1000, 2)))
