@@ -191,18 +191,31 @@ def test_a_fall_of_scores_alone_takes_the_night_back():
     assert state("run") == before
 
 
+def became():
+    return json.loads(Path("run/summary.json").read_text())["night"]
+
+
 def test_the_command_says_so():
     rows = days(14)
     write(rows[:30 * 13])
     Path("shop.toml").write_text(tomlkit.dumps({**made().plain(), "gate": {"nights": 5}}))
     tell = f"{sys.executable} -c \"import sys; open('told.json','w').write(sys.stdin.read())\""
     assert fedvine("run", "shop.toml", "--out", "run", "--notify", tell)[0] == 0
-    assert json.loads(Path("told.json").read_text())["state"] == "ok"
+    assert json.loads(Path("told.json").read_text())["state"] == "ok" == became()["state"]
+    assert fedvine("run", "shop.toml", "--out", "run")[0] == 0
+    assert became()["state"] == "waiting" and "30 rows wait" in " ".join(became()["why"])
     write([*rows[:30 * 13], *rows[30 * 13::10], ("u0", "i0", 14.0, "ada")])
     code, _, said = fedvine("run", "shop.toml", "--out", "run", "--notify", tell)
     assert code == 3 and "rows, usually 30" in said
-    assert json.loads(Path("told.json").read_text())["state"] == "refused"
-    assert fedvine("run", "shop.toml", "--out", "run", "--learn-anyway")[0] == 0
+    assert json.loads(Path("told.json").read_text())["state"] == "refused" == became()["state"]
+    assert "rows, usually 30" in became()["why"][0]
+    code, _, said = fedvine("run", "shop.toml", "--out", "run", "--log", "json")
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert code == 3 and lines[-1]["level"] == "error" and "usually 30" in lines[-1]["text"]
+    _, _, said = fedvine("run", "shop.toml", "--out", "run", "--learn-anyway", "--log", "json")
+    lines = [json.loads(line) for line in said.splitlines()]
+    one = [line for line in lines if "stage" in line][-1]
+    assert one["level"] == "info" and one["stage"] == one["stages"] and "scores" in one
     assert fedvine("rollback", "run")[0] == 0
     code, out, _ = fedvine("nights", "run")
     assert code == 0 and "refused" in out and "back by 1" in out

@@ -26,7 +26,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="Federated learning on graphs that grow.",
                   epilog="Errors are one sentence; --debug, anywhere, adds where they came from. "
                   "--open-data, anywhere, opens data outside of the folder of an experiment or run "
-                  "from somebody else.")
+                  "from somebody else; --log json, anywhere, lets a command say all as JSON "
+                  "lines. Exit codes: 0; 2 an error; 3 a gate is closed; 4 a question that nobody "
+                  "answered; 130 stopped; 1 not foreseen.")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -36,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     for a night that the gate did not let in; 4 for a question that nobody was there to answer; 1
     for an error that is not foreseen; 130 if stopped.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = _logged(list(sys.argv[1:] if arguments is None else arguments))
     debug, openly = "--debug" in given, "--open-data" in given
     completion.prepare()
     try:
@@ -52,6 +54,19 @@ def main(arguments: list[str] | None = None) -> None:
         text, code = _sentence(error)
         print("Error:", _printable(text), file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _logged(given: list[str]) -> list[str]:
+    """Return the arguments without ``--log json``, which turns what is said into JSON lines."""
+    at = next((i for i in range(len(given) - 1) if given[i:i + 2] == ["--log", "json"]), None)
+    if at is None:
+        return given
+    from fedvine.cli.log import STAY, JsonLines
+    left = given[:at] + given[at + 2:]
+    sys.stderr = JsonLines(sys.stderr)  # type: ignore[assignment]
+    if left[:1] and left[0] in STAY:
+        sys.stdout = JsonLines(sys.stdout)  # type: ignore[assignment]
+    return left
 
 
 def _called(given: list[str], openly: bool) -> Any:

@@ -168,18 +168,25 @@ def run(
 
 @contextlib.contextmanager
 def _told(command: str | None, out: Path) -> Iterator[None]:
-    """Tell a command what became of the night; a night that was refused has its line, too."""
+    """Keep what became of the night in the run folder, and tell a command."""
+    from fedvine.experiments import nights
+    from fedvine.experiments.run_files import read_object
+    from fedvine.results.view import RunView
+    before = read_object(out / "summary.json").get("stages")
     state: dict[str, Any] = {"state": "ok", "why": []}
     try:
         yield
+        view = RunView.read(out)
+        if view.task.plan_of(view.plan).living and before == view.summary.get("stages"):
+            state = {"state": "waiting", "why": view.waiting}
     except FedvineError as error:
         state = {"state": {3: "refused", 4: "question"}.get(error.code, "failed"),
                  "why": getattr(error, "reasons", [str(error)])}
         if error.code == 3:
-            from fedvine.experiments import nights
             nights.log(out, {"refused": state["why"]})
         raise
     finally:
+        nights.ended(out, **state)
         if command:
             try:
                 subprocess.run(shlex.split(command), input=dumps({"run": str(out), **state}),

@@ -137,6 +137,15 @@ def log(folder: str | os.PathLike[str], line: dict[str, Any]) -> None:
         handle.write(json.dumps({"at": _now(), **line}) + "\n")
 
 
+def ended(folder: str | os.PathLike[str], state: str, why: list[str]) -> None:
+    """Keep in ``summary.json`` what became of the newest night: ``night``, and when it ended."""
+    file = Path(folder) / "summary.json"
+    if found := read_object(file):
+        with atomic(file, "w") as handle:
+            json.dump({**found, "night": {"at": _now(), "state": state, "why": why}}, handle,
+                      indent=1)
+
+
 def lines(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the lines of the log of nights; raise :class:`FedvineError` for no run's folder."""
     run_folder.read_experiment(folder)

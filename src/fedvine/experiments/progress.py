@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -42,6 +43,9 @@ def follow(run: Run, console: Console) -> Run:
         for stage in run:
             shown.scored(stage)
             if not console.is_terminal:
+                beside = getattr(console.file, "beside", None)      # a log for machines
+                if beside:
+                    beside(**shown.numbers(stage))
                 console.print(shown.line(stage), soft_wrap=True, highlight=False)
     return run
 
@@ -99,13 +103,17 @@ class Progress:
                 + ("" if left is None else f", about {clock(left)} left")
                 + (", compiling loops, once on this machine" if self.compiling.now else ""))
 
+    def numbers(self, stage: StageScores) -> dict[str, Any]:
+        """Return stage, stages, bytes and seconds so far, and the means of the newest scores."""
+        means = {key: sum(have) / len(have) for key in _keys(stage)
+                 if (have := [s[key] for s in stage.scores.values() if key in s])}
+        return {"stage": self.at.t + 1, "stages": len(self.run.plan), "bytes": self.moved,
+                "seconds": round(time.perf_counter() - self.began, 3), "scores": means}
+
     def line(self, stage: StageScores) -> str:
         """Return the position and the means over the clients' newest scores, in one line."""
-        keys = _keys(stage)
-        means = [sum(have) / len(have) for key in keys
-                 if (have := [s[key] for s in stage.scores.values() if key in s])]
         return "  ".join([self.position(), *(f"{key} {mean:.3f}" for key, mean
-                                             in zip(keys, means, strict=True))])
+                                             in self.numbers(stage)["scores"].items())])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self.position())

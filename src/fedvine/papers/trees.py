@@ -12,6 +12,7 @@ needs ``pip install fedvine[trees]``.
 
 from __future__ import annotations
 
+import importlib
 import time
 import warnings
 from typing import Any
@@ -94,7 +95,7 @@ class State:
         met = sparse.csr_matrix((np.ones(pairs, np.float32), (
             self.pair // items, self.pair % items)), (users, items))
         scaled = met @ sparse.diags((1 / np.sqrt(np.maximum(buyers, 1))).astype(np.float32))
-        self.alike = (scaled.T @ scaled).tocsr()
+        self.alike: Any = sparse.csr_matrix(scaled.T @ scaled)
         self.alike.setdiag(0)
         self.met = met
 
@@ -167,7 +168,7 @@ def pooled(experiment: Experiment) -> dict[str, Any]:
     :class:`FedvineError` where LightGBM is not installed.
     """
     try:
-        import lightgbm
+        lightgbm: Any = importlib.import_module("lightgbm")
     except ImportError as error:
         raise FedvineError("LightGBM is not installed: pip install 'fedvine[trees]'.") from error
     warnings.filterwarnings("ignore", message="Changing the sparsity structure")
