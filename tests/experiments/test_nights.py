@@ -235,7 +235,7 @@ def test_counts_of_weekdays_are_compared_with_their_own():
 def test_a_unit_and_a_monitor():
     write(days(6))
     made().run("run").finish()
-    nights.unit("run", "units", "03:30", Path("all.csv"), 'mail "50% of $HOME"')
+    nights.unit("run", "units", "03:30", "all.csv", 'mail "50% of $HOME"')
     service = Path("units/fedvine-run.service").read_text()
     assert "OnCalendar=*-*-* 03:30:00" in Path("units/fedvine-run.timer").read_text()
     assert '50%% of $$HOME' in service and "ExecStartPost=" in service

@@ -16,6 +16,7 @@ from pyarrow.lib import ArrowException
 
 from fedvine import __version__
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.target import is_table
 from fedvine.experiments.answers import read_tables
 from fedvine.experiments.reopened import OpenRun
 from fedvine.experiments.run_files import WRITTEN
@@ -49,8 +50,8 @@ class Written:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 said = json.loads((self.folder / name).read_text("utf-8"))
                 path = said["file"]
-                if path.startswith("sqlite:"):
-                    path = path.removeprefix("sqlite:").rpartition("/")[0]
+                if is_table(path):      # the note is written anew with every table
+                    path = self.folder / name
                 found = Path(path).stat()
                 return said["file"], int(said["top"]), found.st_mtime_ns, found.st_size
         return None

@@ -170,8 +170,8 @@ def predict(
         metavar="TIME", help="As of a time after the learned stages (a date, in the run's time "
         "zone, or a number): each client's own events before it count.")] = None,
     out: Annotated[str | None, typer.Option(
-        metavar="FILE|sqlite:FILE/TABLE", help="A .csv, .jsonl or .parquet file to write, or a "
-        "table of an SQLite database.")] = None,
+        metavar="FILE|DATABASE/TABLE", help="A .csv, .jsonl or .parquet file to write, or a table "
+        "of a database: sqlite:FILE/TABLE, postgres://USER@HOST/NAME/TABLE.")] = None,
     new_only: Annotated[bool, typer.Option(
         "--new-only", help="With --all: only items that the user has not met.")] = False,
     items: Annotated[Path | None, typer.Option(
@@ -222,8 +222,12 @@ def predict(
     if at is None:
         _as_of(found.run)
     if everyone:
+        from fedvine.data.io.target import Place, is_table
         from fedvine.experiments.answers import Wanted
         wanted = Wanted.read(new_only, items, exclude, cap)
+        if is_table(out or ""):
+            place = Place.of(out or "")
+            running.note(f"The table {place.name} of {place.database} is made anew.")
         print(f"{found.every(top, out or '', wanted, _progress):,} rows in {out}")
     elif pairs:
         rows, scored = found.pairs(pairs, out or "")

@@ -133,8 +133,9 @@ def unit(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     out: Annotated[Path, typer.Option(help="The folder for the files.")],
     at: Annotated[str, typer.Option(metavar="HH:MM", help="When a night begins.")] = "02:00",
-    forecasts: Annotated[Path | None, typer.Option(
-        help="A file for all users' likeliest items after each night.")] = None,
+    forecasts: Annotated[str | None, typer.Option(
+        metavar="FILE|DATABASE/TABLE", help="A file, or a table of a database, for all users' "
+        "likeliest items after each night.")] = None,
     notify: Annotated[str | None, typer.Option(
         metavar="COMMAND", help="The command that is told what became of a night.")] = None,
 ) -> None:

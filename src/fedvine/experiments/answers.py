@@ -19,6 +19,7 @@ from fedvine.core.text import cells, short, unguarded
 from fedvine.data.dates import moment
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids, named
+from fedvine.data.io import target
 from fedvine.data.stream import EventStream
 from fedvine.tasks.class_measures import rare, softmax, thresholds
 from fedvine.tasks.task import Labelled
@@ -153,17 +154,17 @@ def pairs_of(pairs: Any) -> pa.Table:
 def write_tables(out: str | os.PathLike[str], tables: Iterator[pa.Table]) -> int:
     """Write tables of one schema below each other, all or nothing; return the number of rows.
 
-    ``out`` ends in .csv, .jsonl (a JSON object a line) or .parquet, or is a table of an SQLite
-    database, ``sqlite:shop.db/forecasts``, which is made anew. In CSV, text that a spreadsheet
-    would take as a formula starts with an apostrophe.
+    ``out`` ends in .csv, .jsonl (a JSON object a line) or .parquet, or is a table of a database
+    (:mod:`fedvine.data.io.target`), which is made anew. In CSV, text that a spreadsheet would take
+    as a formula starts with an apostrophe.
     """
-    if str(out).startswith("sqlite:"):
-        from fedvine.data.io.database import write_sqlite
-        return write_sqlite(str(out), tables)
+    if target.is_table(str(out)):
+        return target.write(str(out), tables)
     suffix = Path(out).suffix
     if suffix not in (".csv", ".jsonl", ".parquet", ".pq"):
         raise FedvineError(f"{out} must end in .csv, .jsonl or .parquet, which says what to write, "
-                           "or be a table of a database, such as sqlite:shop.db/forecasts.")
+                           "or be a table of a database, such as sqlite:shop.db/forecasts or "
+                           "postgres://user@host/shop/forecasts.")
     writer, count = None, 0
     with atomic(out) as file:
         for table in map(cells, tables) if suffix == ".csv" else tables:
@@ -185,9 +186,8 @@ def read_tables(out: str) -> pa.Table:
     Raises :class:`FedvineError`, :class:`OSError` or :class:`pyarrow.ArrowException` where it
     cannot be read.
     """
-    if out.startswith("sqlite:"):
-        from fedvine.data.io.database import read_sqlite
-        found = read_sqlite(out)
+    if target.is_table(out):
+        found = target.read(out)
     elif Path(out).suffix in (".parquet", ".pq"):
         return parquet.read_table(out)
     elif Path(out).suffix == ".jsonl":
@@ -207,9 +207,8 @@ def read_tables(out: str) -> pa.Table:
 def forget(out: str) -> None:
     """Delete what :func:`write_tables` wrote to ``out``: nothing that has other columns."""
     with contextlib.suppress(FileNotFoundError):
-        if out.startswith("sqlite:"):
-            from fedvine.data.io.database import drop_sqlite
-            drop_sqlite(out, WANTED)
+        if target.is_table(out):
+            target.drop(out)
         elif Path(out).suffix in (".parquet", ".pq"):
             names = parquet.read_schema(out).names
             if names[0] == WANTED[0]:

@@ -23,6 +23,7 @@ from fedvine.core.files import atomic
 from fedvine.core.text import unguarded
 from fedvine.data.dates import moment
 from fedvine.data.ids import Ids, named
+from fedvine.data.io.target import is_table
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.experiments.answers import Best, Wanted, read_pairs, rows_of, write_tables
@@ -287,7 +288,7 @@ class Forecasts:
 
         rows = write_tables(out, tables())
         if self.run.folder is not None:     # for erasures, and for the page; it may be read alone
-            place = out if str(out).startswith("sqlite:") else Path(out).absolute()
+            place = out if is_table(str(out)) else Path(out).absolute()
             with contextlib.suppress(OSError), atomic(self.run.folder.path / WRITTEN, "w") as file:
                 json.dump({"file": str(place), "top": count}, file)
         return rows

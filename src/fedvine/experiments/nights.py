@@ -32,6 +32,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, cache_folder
 from fedvine.core.message import Packed
 from fedvine.data.graph import Graph
+from fedvine.data.io.database import SQLITE, path_of
+from fedvine.data.io.target import Place, is_table
 from fedvine.experiments import run_folder
 from fedvine.experiments.prepare import FINAL
 from fedvine.experiments.run_files import BACK, NIGHTS, WRITTEN, read_object
@@ -232,10 +234,11 @@ WantedBy=timers.target
 
 
 def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = "02:00",
-         forecasts: Path | None = None, notify: str | None = None) -> str:
+         forecasts: str | None = None, notify: str | None = None) -> str:
     """Write a night's experiment, systemd service and timer to ``out``; return a line for cron.
 
-    Raises :class:`FedvineError` for a run that does not go on, and a time that is none.
+    ``forecasts`` is a file, or a table of a database. Raises :class:`FedvineError` for a run that
+    does not go on, and a time that is none.
     """
     place, target = Path(folder).absolute(), Path(out).absolute()
     if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", at):
@@ -249,9 +252,12 @@ def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = 
     night = [sys.executable, "-m", "fedvine", "run", str(file), "--out", str(place), "--stop-on",
              "all", *(["--as-of", "now"] if dated else []),
              *(["--notify", notify] if notify else [])]
-    after = [sys.executable, "-m", "fedvine", "predict", str(place), "--all", "--out",
-             str(forecasts and forecasts.absolute())]
-    write = [place, cache_folder(), *([forecasts.absolute().parent] if forecasts else [])]
+    into = Place.of(forecasts) if forecasts and is_table(forecasts) else None
+    file_of = Path(forecasts or "") if into is None else path_of(into.database)
+    kept = (f"{into.database}/{into.name}" if into else str(file_of.absolute()))
+    after = [sys.executable, "-m", "fedvine", "predict", str(place), "--all", "--out", kept]
+    write = [place, cache_folder(), *([file_of.absolute().parent] if forecasts and (
+        into is None or into.database.startswith(SQLITE)) else [])]
     target.mkdir(parents=True, exist_ok=True)
     zone = found["data"].get("timezone")
     for path, text in ((file, tomlkit.dumps(found)), (target / f"fedvine-{name}.service", (

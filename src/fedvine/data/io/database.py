@@ -26,8 +26,8 @@ from fedvine.data.io.look import Look
 from fedvine.data.io.parts import identifier
 from fedvine.data.io.source import Source, is_query, shut
 
-_BATCH = 50_000         # rows in memory while they are fetched
-_SQLITE, _POSTGRES = "sqlite:", ("postgres://", "postgresql://")
+BATCH = 50_000         # rows in memory while they are fetched
+SQLITE, POSTGRES = "sqlite:", ("postgres://", "postgresql://")
 # Postgres' numbers of its types.
 _NUMBERS, _TIMES, _ZONED = {20, 21, 23, 700, 701, 1700}, {1082, 1114}, 1184
 # From the text of a query: its columns (name, number of type or None), and its rows.
@@ -40,9 +40,9 @@ def checked(database: str) -> str:
     Raises :class:`FedvineError` for another address, and for one with a password, which would be
     written into run folders.
     """
-    if database.startswith(_SQLITE):
-        return _SQLITE + str(_file(database).absolute())
-    if not database.startswith(_POSTGRES):
+    if database.startswith(SQLITE):
+        return SQLITE + str(path_of(database).absolute())
+    if not database.startswith(POSTGRES):
         raise FedvineError("A database is named as sqlite:shop.db or "
                            "postgres://user@host/name.")
     try:
@@ -71,7 +71,7 @@ def from_database(connection: duckdb.DuckDBPyConnection, database: str, query: s
         raise FedvineError("the query must be one SELECT of the database's own SQL, without a "
                            "semicolon.")
     whole = f"FROM (\n{query}\n) AS query"
-    opened = _sqlite if database.startswith(_SQLITE) else _postgres
+    opened = _sqlite if database.startswith(SQLITE) else _postgres
     with opened(checked(database)) as execute:
         columns, _ = execute(f"SELECT * {whole} LIMIT 0")
         names = [name for name, _ in columns]
@@ -98,7 +98,7 @@ def _fetch(connection: duckdb.DuckDBPyConnection, rows: Iterable[Sequence[Any]],
            names: Sequence[str]) -> None:
     """Append rows to table ``fetched``, as text."""
     rows = iter(rows)
-    while batch := list(islice(rows, _BATCH)):
+    while batch := list(islice(rows, BATCH)):
         columns = [pa.array([_text(value, name) for value in column], pa.string())
                    for name, column in zip(names, zip(*batch, strict=True), strict=True)]
         connection.register("batch", pa.table(columns, [f"c{i}" for i in range(len(names))]))
@@ -120,97 +120,16 @@ def _text(value: Any, name: str) -> str | None:
     return str(value)
 
 
-def write_sqlite(address: str, tables: Iterable[pa.Table]) -> int:
-    """Write tables as one table of an SQLite database; return the number of rows.
-
-    ``address`` is such as ``sqlite:shop.db/forecasts``. A new table is filled and takes the place
-    of an old one of that name, in one transaction. Raises :class:`FedvineError` for another
-    address, and where the database cannot be written; it is as it was then.
-    """
-    path, name = _place(address)
-    kinds = {"string": "TEXT", "bool": "INTEGER", "int32": "INTEGER", "int64": "INTEGER"}
-    count, new = 0, f"{name}__new"
-    try:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                for table in tables:
-                    if not count:
-                        connection.execute(f"DROP TABLE IF EXISTS {identifier(new)}")
-                        columns = ", ".join(f"{identifier(c.name)} {kinds.get(str(c.type), 'REAL')}"
-                                            for c in table.schema)
-                        connection.execute(f"CREATE TABLE {identifier(new)} ({columns})")
-                    marks = ", ".join("?" * table.num_columns)
-                    for batch in table.to_batches(max_chunksize=_BATCH):
-                        connection.executemany(f"INSERT INTO {identifier(new)} VALUES ({marks})",
-                                               zip(*(c.to_pylist() for c in batch.columns),
-                                                   strict=True))
-                    count += len(table)
-                if not count:
-                    raise FedvineError("There is no user to make a forecast for.")
-                connection.execute(f"DROP TABLE IF EXISTS {identifier(name)}")
-                connection.execute(f"ALTER TABLE {identifier(new)} RENAME TO {identifier(name)}")
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-    except sqlite3.Error as error:
-        raise FedvineError(f"{path} cannot be written ({error}).") from error
-    return count
-
-
 # -- SQLite --------------------------------------------------------------------------------------
-def _place(address: str) -> tuple[Path, str]:
-    """Return the file and the table of an address such as ``sqlite:shop.db/forecasts``."""
-    file, _, name = address.rpartition("/")
-    path = _file(file)
-    if not file.startswith(_SQLITE) or not re.fullmatch(r"\w+", name) or path.suffix == "":
-        raise FedvineError(f'"{address}" names no table of an SQLite file; write for example '
-                           "sqlite:shop.db/forecasts.")
-    return path, name
-
-
-def read_sqlite(address: str) -> pa.Table:
-    """Return the table that :func:`write_sqlite` wrote; raise where it cannot be read."""
-    path, name = _place(address)
-    try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-                                ) as connection:
-            rows = connection.execute(f"SELECT * FROM {identifier(name)}")
-            names = [column[0] for column in rows.description]
-            return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-    except sqlite3.Error as error:
-        raise FedvineError(f"{path} cannot be read ({error}).") from error
-
-
-def drop_sqlite(address: str, columns: Sequence[str]) -> None:
-    """Delete the table that :func:`write_sqlite` wrote, if it has the ``columns``.
-
-    Its bytes in the file go, too. Raises :class:`FedvineError` where the file cannot be written.
-    """
-    path, name = _place(address)
-    if not path.exists():
-        return
-    try:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            found = [row[1] for row in connection.execute(f"PRAGMA table_info({identifier(name)})")]
-            if set(columns) <= set(found):
-                connection.execute("PRAGMA secure_delete = ON")
-                connection.execute(f"DROP TABLE {identifier(name)}")
-                connection.execute("VACUUM")
-    except sqlite3.Error as error:
-        raise FedvineError(f"{path} cannot be written ({error}).") from error
-
-
-def _file(database: str) -> Path:
+def path_of(database: str) -> Path:
     """Return the path of ``sqlite:shop.db``, ``sqlite:/data/shop.db``, ``sqlite:///data/...``."""
-    path = database.removeprefix(_SQLITE)
+    path = database.removeprefix(SQLITE)
     return Path("/" + path.lstrip("/") if path.startswith("//") else path).expanduser()
 
 
 @contextlib.contextmanager
 def _sqlite(database: str) -> Iterator[Execute]:
-    path = _file(database)
+    path = path_of(database)
     if not path.is_file():
         raise FedvineError(f"{path} does not exist.")
 
@@ -225,7 +144,7 @@ def _sqlite(database: str) -> Iterator[Execute]:
             connection.execute("BEGIN")     # all of one state, whoever writes meanwhile
             yield execute
     except sqlite3.Error as error:
-        raise FedvineError(f"The query on {path} failed: {_reason(error)}.") from error
+        raise FedvineError(f"The query on {path} failed: {reason(error)}.") from error
 
 
 def _sqlite_bound(time: str, _: int | None, look: Look) -> str:
@@ -241,13 +160,18 @@ def _sqlite_bound(time: str, _: int | None, look: Look) -> str:
 
 
 # -- Postgres ------------------------------------------------------------------------------------
+def psycopg_of() -> Any:
+    """Return psycopg; raise :class:`FedvineError` where it is not installed."""
+    try:
+        return import_module("psycopg")
+    except ImportError as error:
+        raise FedvineError("Postgres needs a package that is not installed; pip install "
+                           '"fedvine[postgres]".') from error
+
+
 @contextlib.contextmanager
 def _postgres(database: str) -> Iterator[Execute]:
-    try:
-        psycopg: Any = import_module("psycopg")
-    except ImportError as error:
-        raise FedvineError("Postgres is read by a package that is not installed; pip install "
-                           '"fedvine[postgres]".') from error
+    psycopg = psycopg_of()
 
     def execute(query: str) -> Any:
         # stream() and prepare=True send one command; the server refuses a second one in the text.
@@ -261,7 +185,7 @@ def _postgres(database: str) -> Iterator[Execute]:
             connection.read_only = True
             yield execute
     except psycopg.Error as error:
-        raise FedvineError(f"The query on Postgres failed: {_reason(error)}.") from error
+        raise FedvineError(f"The query on Postgres failed: {reason(error)}.") from error
 
 
 def _postgres_bound(time: str, kind: int | None, look: Look) -> str:
@@ -277,5 +201,6 @@ def _postgres_bound(time: str, kind: int | None, look: Look) -> str:
     return f" WHERE {time} >= {least} OR {time} IS NULL"
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Return the first line of a database's error, without its full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
