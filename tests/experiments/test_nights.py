@@ -239,6 +239,9 @@ def test_a_unit_and_a_monitor():
     service = Path("units/fedvine-run.service").read_text()
     assert "OnCalendar=*-*-* 03:30:00" in Path("units/fedvine-run.timer").read_text()
     assert '50%% of $$HOME' in service and "ExecStartPost=" in service
+    nights.unit("run", "others", "03:30", "postgres://ann@host/shop/lists")
+    service = Path("others/fedvine-run.service").read_text()
+    assert service.count("postgres://ann@host/shop/lists") == 1     # no path to be written to
     write(days(8))
     assert fedvine("run", "units/fedvine-run.toml", "--out", "run", "--stop-on", "all")[0] == 0
     code, out, _ = fedvine("metrics", "run")

@@ -226,7 +226,7 @@ def export(
     The script needs no fedvine.
     """
     from fedvine.results import export as exporting
-    found = exporting.export(run, out, top)
+    found = exporting.export(run, out, top, options.over)
     print(f"Written to {out}: {'load.py, ' if found.script else ''}README.md, the model's arrays, "
           f"and those of {len({*found.clients, *found.tables})} clients.")
     if not found.script:

@@ -18,7 +18,7 @@ from fedvine.cli import compare, completion, site
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import nights as nightly
 from fedvine.cli import run as running
-from fedvine.cli.options import console
+from fedvine.cli.options import console, over
 from fedvine.core.errors import FedvineError, HandedOver
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -245,10 +245,8 @@ def predict(
 
 
 def _progress(done: int, users: int) -> None:
-    """Show how many users have their list, where a person looks."""
-    if sys.stderr.isatty():
-        print(f"\r{done:,} of {users:,} users", end="\n" * (done == users), file=sys.stderr,
-              flush=True)
+    """Show how many users have their list."""
+    over(f"{done:,} of {users:,} users", done == users)
 
 
 @app.command()

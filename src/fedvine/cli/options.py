@@ -210,3 +210,9 @@ def tell(line: str) -> None:
     """Print a line about the progress to stderr."""
     from fedvine.core.text import shown
     print(shown(line), file=sys.stderr, flush=True)
+
+
+def over(line: str, last: bool = False) -> None:
+    """Print a line about the progress over the one before, where a person looks."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="\n" * last, file=sys.stderr, flush=True)

@@ -172,7 +172,7 @@ class Forecasts:
                              if (n := p.src_ids.index.near(user))), "")
                 raise FedvineError(f'No client has ever seen a user called "{user}"{near}.')
             number, guests = np.array([part.num_src]), [user]
-        best = next(self._best(client, number, count, guests))
+        best = next(self.blocks(client, number, count, guests))
         names = self.task.outcomes(part)
         return self._named(client, names, best.item[0], best.score[0], best.known[0])
 
@@ -191,7 +191,7 @@ class Forecasts:
                             for user, number in zip(wanted, numbers.tolist(), strict=True)],
                            np.int64)
         known, names, found = np.flatnonzero(numbers >= 0), self.task.outcomes(part), {}
-        blocks = self._best(client, numbers[known], count, guests)
+        blocks = self.blocks(client, numbers[known], count, guests)
         rows = (row for best in blocks for row in zip(best.item, best.score, best.known,
                                                       strict=True))
         for at, row in zip(known.tolist(), rows, strict=True):
@@ -267,7 +267,7 @@ class Forecasts:
                 before, items = done, self.task.outcomes(part)
                 likely = self.chances and partial(self.chances.probabilities, name)
                 for table in rows_of(name, part.src_ids, items,
-                                     self._best(name, np.arange(part.num_src), count,
+                                     self.blocks(name, np.arange(part.num_src), count,
                                                 wanted=wanted), likely,
                                      {"basis": "edges", **facts}):
                     yield table
@@ -281,7 +281,7 @@ class Forecasts:
                     numbers = part.num_src + np.arange(len(some))
                     yield from rows_of(name, some, items, (
                         best._replace(user=best.user - part.num_src) for best in
-                        self._best(name, numbers, count, some, wanted)), likely,
+                        self.blocks(name, numbers, count, some, wanted)), likely,
                         {"basis": "table", **facts})
                     done += len(some)
                     say(done, whole)
@@ -442,7 +442,7 @@ class Forecasts:
             self._met[client] = self.task.met(self.parts[client], self.plan)
         return self._met[client](users, items)
 
-    def _best(self, client: str, users: np.ndarray, count: int, guests: Sequence[str] = (),
+    def blocks(self, client: str, users: np.ndarray, count: int, guests: Sequence[str] = (),
               wanted: Wanted | None = None) -> Iterator[Best]:
         """Yield blocks of users with their likeliest candidates, of those that are ``wanted``."""
         part = self.parts[client]

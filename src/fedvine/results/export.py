@@ -14,12 +14,13 @@ import inspect
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
 from pyarrow import parquet
 from safetensors.numpy import save_file
 
@@ -168,14 +169,14 @@ def _table(head: tuple[str, ...], rows: Any) -> Iterator[str]:
 TOP = 100       # likeliest items of each user whose features are written
 
 
-def export(folder: str | os.PathLike[str], out: str | os.PathLike[str], top: int = TOP
-           ) -> Exported:
+def export(folder: str | os.PathLike[str], out: str | os.PathLike[str], top: int = TOP,
+           say: Callable[[str], object] = lambda text: None) -> Exported:
     """Write the model of the run in ``folder`` to the folder ``out``; return what was written.
 
     The run is finished, or goes on with its table; ``out`` is not there yet, or empty. ``top``: for
-    fedlink_plus, likeliest items of each user whose features are written. Raises
-    :class:`FedvineError` if the folder is not that of a run that learned a stage, or ``out`` has
-    other files.
+    fedlink_plus, likeliest items of each user whose features are written; ``say`` is told how far
+    it is. Tables of pairs are written a block of users at a time. Raises :class:`FedvineError` if
+    the folder is not that of a run that learned a stage, or ``out`` has other files.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -186,7 +187,7 @@ def export(folder: str | os.PathLike[str], out: str | os.PathLike[str], top: int
                            "on.")
     found = of_run(run, top)
     with atomic_folder(out) as work:
-        _write(work, found, run)
+        _write(work, found, run, say)
     return found
 
 
@@ -207,7 +208,7 @@ def of_run(run: Run, top: int = TOP) -> Exported:
     return made
 
 
-def _write(out: Path, found: Exported, run: Run) -> None:
+def _write(out: Path, found: Exported, run: Run, say: Callable[[str], object]) -> None:
     _arrays(out / "model.safetensors", found.model)
     for name in sorted({*found.clients, *found.tables}):
         folder = out / "clients" / quote(name, safe="")
@@ -215,7 +216,15 @@ def _write(out: Path, found: Exported, run: Run) -> None:
         if name in found.clients:
             _arrays(folder / "arrays.safetensors", found.clients[name])
         for table, rows in found.tables.get(name, {}).items():
-            parquet.write_table(rows, folder / f"{table}.parquet")
+            count, writer = 0, None
+            pieces: Any = [rows] if isinstance(rows, pa.Table) else rows
+            for piece in pieces:
+                writer = writer or parquet.ParquetWriter(folder / f"{table}.parquet", piece.schema)
+                writer.write_table(piece)
+                count += len(piece)
+                say(f"{name}: {count:,} {table}")
+            if writer is not None:
+                writer.close()
     about = {"script": found.script, "method": run.method.name,
              "fields": run.method.model_dump(mode="json"), "clients": sorted(run.parts),
              "classes": list(getattr(next(iter(run.parts.values()), None), "classes", ()))}

@@ -5,8 +5,9 @@ A model is exported by the first of :data:`KINDS` that answers as its method doe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,8 @@ class Exported:
 
     - ``model``: arrays that all share, for ``model.safetensors``
     - ``clients``: arrays of each client, for its ``arrays.safetensors``
-    - ``tables``: tables of each client by the file's name without ``.parquet``
+    - ``tables``: tables of each client by the file's name without ``.parquet``; of a large one its
+      pieces, made as they are written
     - ``script``: the part of ``load.py`` that scores by it; empty: there is none
     - ``how``: a sentence on what it computes
     """
@@ -49,7 +51,7 @@ class Exported:
     how: str
     model: dict[str, np.ndarray] = field(default_factory=dict)
     clients: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
-    tables: dict[str, dict[str, pa.Table]] = field(default_factory=dict)
+    tables: dict[str, dict[str, pa.Table | Iterator[pa.Table]]] = field(default_factory=dict)
 
 
 def ready(run: Run, name: str) -> Client:
@@ -148,6 +150,7 @@ def _inputs(method: FedLink, server: Memory, client: Client, net: Any
 
 
 # -- fedlink_plus: weights and level, and the features of pairs at each client --------------------
+PAIRS = 1 << 18     # that are scored, and then written, at a time
 FEDLINK_PLUS = (
     "The sum of a pair's features times the weights, on a level that users have in common. "
     "Features are counts of the client's own edges at the end of the run; they are here for all "
@@ -171,26 +174,39 @@ def of_fedlink_plus(run: Run, top: int) -> Exported:
     for name, part in run.parts.items():
         if not len(part):
             continue
-        users = [part.src_ids[i] for i in range(part.num_src)]
-        best = forecasts.tops(name, users, top) if top else [[]] * len(users)
-        src = np.concatenate([part.src, np.repeat(np.arange(len(users)), list(map(len, best)))])
-        dst = np.concatenate([part.dst, part.dst_ids.numbers(
-            [one.item for found in best for one in found])])
-        pairs = np.unique(src.astype(np.int64) * part.num_dst + dst)
-        src, dst = np.divmod(pairs, part.num_dst)
-        run.ask(name, run.protocol.pairs(run.plan, src[:1], dst[:1], []))
+        one = np.zeros(1, np.int64)
+        run.ask(name, run.protocol.pairs(run.plan, one, one, []))
         client = ready(run, name)
-        x = samples.features(client, src, dst, np.full(len(src), run.plan.asked),  # type: ignore[attr-defined]
-                             travel.lent(client.counts, None), method.near_by)
         w, alone = client.own.better(common, client.samples)
         made.clients[name] = {"weights": w, "level": level.START if alone else b}
-        met = level.known(client.counts, np.arange(len(users)), run.plan.asked)  # type: ignore[attr-defined]
-        items = pa.array([part.dst_ids[i] for i in range(part.num_dst)], pa.string())
-        made.tables[name] = {"users": named(part.src_ids, known=met), "pairs": pa.table({
-            "user": pa.array(users, pa.string()).take(pa.array(src)),
-            "item": items.take(pa.array(dst)),
-            **{column: pa.array(x[:, j]) for j, column in enumerate(columns)}})}
+        met = level.known(client.counts, np.arange(part.num_src), run.plan.asked)  # type: ignore[attr-defined]
+        made.tables[name] = {"users": named(part.src_ids, known=met),
+                             "pairs": _pairs(forecasts, method, client, name, top, columns)}
     return made
+
+
+def _pairs(forecasts: Forecasts, method: FedLinkPlus, client: Client, name: str, top: int,
+           columns: list[str]) -> Iterator[pa.Table]:
+    """Yield the features of a client's pairs, a block of users at a time, in their order."""
+    part, asked = forecasts.parts[name], forecasts.run.plan.asked  # type: ignore[attr-defined]
+    users, items = (pa.array([ids[i] for i in range(len(ids))], pa.string())
+                    for ids in (part.src_ids, part.dst_ids))
+    order = np.argsort(part.src, kind="stable")
+    begins = np.searchsorted(part.src[order], np.arange(part.num_src + 1))
+    step = max(1, PAIRS // part.num_dst)
+    blocks = (np.arange(part.num_src)[start:start + step]
+              for start in range(0, part.num_src, step))
+    for best in chain.from_iterable(forecasts.blocks(name, some, max(top, 1)) for some in blocks):
+        own = order[begins[best.user[0]]:begins[best.user[-1] + 1]]
+        there = (best.score > -np.inf) & (top > 0)
+        pairs = np.unique(np.concatenate([
+            part.src[own].astype(np.int64) * part.num_dst + part.dst[own],
+            np.repeat(best.user, there.sum(1)) * part.num_dst + best.item[there]]))
+        src, dst = np.divmod(pairs, part.num_dst)
+        x = samples.features(client, src, dst, np.full(len(src), asked),
+                             travel.lent(client.counts, None), method.near_by)
+        yield pa.table({"user": users.take(pa.array(src)), "item": items.take(pa.array(dst)), **{
+            column: pa.array(x[:, j]) for j, column in enumerate(columns)}})
 
 
 # -- POWER, and all methods whose network is a GAT: weights, and the clients' graphs ---------------
