@@ -196,6 +196,7 @@ def test_a_site_that_dies_while_the_job_starts_does_not_stop_a_quorum(federation
         wait_for(lambda: works(kits["bob"]))
         sites.kill("bob")
 
+    wait_for(lambda: not works(kits["bob"]))    # of the job before
     killer = threading.Thread(target=death)
     killer.start()
     try:

@@ -182,6 +182,8 @@ def predict(
     cap: Annotated[str | None, typer.Option(
         metavar="COLUMN=N", help="With --all: at most N items of a list with the same category, in "
         "a column of the table of items.")] = None,
+    jobs: Annotated[int | None, typer.Option(
+        min=1, help="With --all: processes, each with the run in memory [default: 1].")] = None,
     method: Annotated[Path | None, typer.Option(
         help="The Python file of the run's method, where it was run elsewhere; it is carried out."
     )] = None,
@@ -205,6 +207,8 @@ def predict(
         raise FedvineError("--out belongs to --all or --pairs; one user's items are shown.")
     if not everyone and (new_only, items, exclude, cap) != (False, None, None, None):
         raise FedvineError("--new-only, --items, --exclude and --cap belong to --all.")
+    if not everyone and jobs is not None:
+        raise FedvineError("--jobs belongs to --all.")
     if (everyone or pairs) and out is None:
         raise FedvineError("Say with --out which .csv or .parquet file to write.")
     if at is not None and (labels or (folder / "fedvine.json").exists()):
@@ -218,7 +222,8 @@ def predict(
     from fedvine.data.dates import time_of
     from fedvine.experiments.reopened import forecasts_of
     from fedvine.experiments.run_folder import read_experiment, zone
-    found = forecasts_of(folder, None if at is None else time_of(at, zone(read_experiment(folder))))
+    when = None if at is None else time_of(at, zone(read_experiment(folder)))
+    found = forecasts_of(folder, when)
     if at is None:
         _as_of(found.run)
     if everyone:
@@ -228,7 +233,9 @@ def predict(
         if is_table(out or ""):
             place = Place.of(out or "")
             running.note(f"The table {place.name} of {place.database} is made anew.")
-        print(f"{found.every(top, out or '', wanted, _progress):,} rows in {out}")
+        from fedvine.experiments.all_users import every
+        rows = every(folder, found, when, top, out or "", wanted, jobs or 1, _progress)
+        print(f"{rows:,} rows in {out}")
     elif pairs:
         rows, scored = found.pairs(pairs, out or "")
         print(f"{rows:,} rows in {out}" + ("" if rows == scored else f"; {rows - scored:,} have no "

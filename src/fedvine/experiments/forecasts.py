@@ -257,41 +257,49 @@ class Forecasts:
             FedvineError: where the file cannot be written, and for a column of categories that the
                 table of items does not have.
         """
-        new = [] if self.task.no_pairs else self._newcomers()
-        whole, done = sum(part.num_src + len(new) for part in self.parts.values()), 0
-        facts = self._facts()
+        rows = write_tables(out, (table for _, table in self.tables(count, wanted, say)))
+        self.note(out, count)
+        return rows
 
-        def tables() -> Iterator[pa.Table]:
+    def tables(self, count: int, wanted: Wanted | None = None,
+               say: Callable[[int, int], object] = lambda done, users: None,
+               share: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the tables of :meth:`every` in their order, each with the number of its group.
+
+        Groups are users of a client with an edge, then those without one. Of each group only part
+        ``share[0]`` of ``share[1]`` is made.
+        """
+        new, (mine, of) = [] if self.task.no_pairs else self._newcomers(), share
+        groups = [(name, part, guests) for name, part in self.parts.items() for guests in ([], new)]
+        sizes = [len(guests) or part.num_src * (guests is not new) for _, part, guests in groups]
+        bounds = [(size * mine // of, size * (mine + 1) // of) for size in sizes]
+        done, whole = 0, sum(high - low for low, high in bounds)
+
+        def told(blocks: Iterator[Best], shift: int) -> Iterator[Best]:
             nonlocal done
-            for name, part in self.parts.items():
-                before, items = done, self.task.outcomes(part)
-                likely = self.chances and partial(self.chances.probabilities, name)
-                for table in rows_of(name, part.src_ids, items,
-                                     self.blocks(name, np.arange(part.num_src), count,
-                                                wanted=wanted), likely,
-                                     {"basis": "edges", **facts}):
-                    yield table
-                    if len(table):      # blocks are in order of users
-                        done = before + 1 + int(part.src_ids.numbers(
-                            [table["user"][-1].as_py()])[0])
-                        say(done, whole)
-                done = before + part.num_src
-                for start in range(0, len(new), GUESTS):
-                    some = new[start:start + GUESTS]
-                    numbers = part.num_src + np.arange(len(some))
-                    yield from rows_of(name, some, items, (
-                        best._replace(user=best.user - part.num_src) for best in
-                        self.blocks(name, numbers, count, some, wanted)), likely,
-                        {"basis": "table", **facts})
-                    done += len(some)
-                    say(done, whole)
+            for block in blocks:
+                yield block._replace(user=block.user - shift)
+                done += len(block.user)
+                say(done, whole)
 
-        rows = write_tables(out, tables())
+        for number, ((name, part, guests), (low, high)) in enumerate(zip(
+                groups, bounds, strict=True)):
+            likely = self.chances and partial(self.chances.probabilities, name)
+            facts = {"basis": "table" if guests else "edges", **self._facts()}
+            step = GUESTS if guests else max(high - low, 1)
+            for start in range(low, high, step):
+                some, shift = guests[start:min(start + step, high)], part.num_src * bool(guests)
+                users = shift + np.arange(len(some)) if guests else np.arange(low, high)
+                yield from ((number, table) for table in rows_of(
+                    name, some or part.src_ids, self.task.outcomes(part), told(
+                        self.blocks(name, users, count, some, wanted), shift), likely, facts))
+
+    def note(self, out: str | os.PathLike[str], count: int) -> None:
+        """Note in the run's folder where lists of ``count`` items were written."""
         if self.run.folder is not None:     # for erasures, and for the page; it may be read alone
             place = out if is_table(str(out)) else Path(out).absolute()
             with contextlib.suppress(OSError), atomic(self.run.folder.path / WRITTEN, "w") as file:
                 json.dump({"file": str(place), "top": count}, file)
-        return rows
 
     def _facts(self) -> dict[str, str]:
         """Return what tells these forecasts from others: when they are of, run and model."""
