@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import fedvine
 from fedvine.core.errors import FedvineError
 from fedvine.data.plan import Plan
-from fedvine.experiments import forecasts
+from fedvine.experiments import all_users, forecasts
 from fedvine.experiments.answers import Wanted
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecast, Forecasts
@@ -133,6 +133,13 @@ def test_users_of_the_table_without_an_edge_are_answered_by_it(tmp_path, monkeyp
     for (client, user), own in new.group_by("client", "user"):
         assert own.sort("rank")["item"].to_list() == [
             one.item for one in found.top(client, user, 4)]
+    assert all_users.every("run", found, None, 4, "two.parquet", None, 2) == count
+    other = polars.read_parquet("two.parquet")
+    assert other.drop("score").equals(table.drop("score"))
+    assert np.allclose(other["score"], table["score"], rtol=0, atol=1e-12)
+    with pytest.raises(FedvineError, match="kind"):
+        all_users.every("run", found, None, 4, "no.parquet", Wanted(cap=("kind", 2)), 2)
+    assert not Path("no.parquet").exists()
 
 
 @pytest.mark.parametrize("block", [1, forecasts.BLOCK])

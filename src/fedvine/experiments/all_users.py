@@ -51,12 +51,10 @@ def every(folder: str | os.PathLike[str], found: Forecasts, at: float | None, co
                     say(sum(done[::2]), sum(done[1::2]))
                 if any(process.exitcode for process in processes):
                     break
-            for mine, process in enumerate(processes):
-                if process.exitcode != 0:
-                    file = work / f"{mine}.error"
-                    raise FedvineError(file.read_text("utf-8") if file.exists() else
-                                       "A process that computes forecasts was ended; is there "
-                                       "enough memory for --jobs?")
+            if any(process.exitcode != 0 for process in processes):
+                said = [file.read_text("utf-8") for file in work.glob("*.error")]
+                raise FedvineError(said[0] if said else "A process that computes forecasts was "
+                                   "ended; is there enough memory for --jobs?")
             rows = write_tables(out, _joined(work))
         finally:
             for process in processes:
