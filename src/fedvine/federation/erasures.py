@@ -41,9 +41,8 @@ from fedvine.experiments.receipts import now, signed
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.pseudonyms import FILE as PSEUDONYMS
 from fedvine.federation.pseudonyms import Pseudonyms
-from fedvine.federation.site_file import MEMORY
+from fedvine.federation.site_file import MEMORY, locked
 from fedvine.federation.site_saves import FILES, LISTS
-from fedvine.federation.vault import locked
 from fedvine.living import erased
 from fedvine.living.rows import StoredRows
 from fedvine.living.sites import asked

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,22 @@ from fedvine.federation.policy import SAFE, Policy, shown
 
 NAME, MEMORY = "site.toml", "memory"   # in a kit
 LEDGER = "noise.jsonl"      # in its memory: releases of all runs on this site's table
+LOCK = ".lock"      # there
 Checked = Callable[[dict[str, Any]], SiteFile]
+
+
+@contextmanager
+def locked(memory: Path) -> Iterator[None]:
+    """Hold a site's memory alone; raise :class:`FedvineError` where another process holds it."""
+    memory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(memory / LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise FedvineError(f"Another job is at work with {memory}; one at a time.") from error
+    finally:
+        os.close(handle)
 
 
 def read_site(kit: Path) -> SiteFile:

@@ -9,12 +9,10 @@ of the site, and answers those that the server has signed. It ends with that pro
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,28 +20,12 @@ from fedvine.core.errors import FedvineError
 from fedvine.federation import roster
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.signed import Trusted
-from fedvine.federation.site_file import MEMORY, counter, opener, read_site
+from fedvine.federation.site_file import MEMORY, counter, locked, opener, read_site
 from fedvine.federation.site_line import BUSY, Line
 
 if TYPE_CHECKING:
     from fedvine.federation.order import SiteFile
     from fedvine.federation.site import Site
-
-LOCK = ".lock"      # in a site's memory
-
-
-@contextmanager
-def locked(memory: Path) -> Iterator[None]:
-    """Hold a site's memory alone; raise :class:`FedvineError` where another process holds it."""
-    memory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(memory / LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise FedvineError(f"Another job is at work with {memory}; one at a time.") from error
-    finally:
-        os.close(handle)
 
 
 def open_site(kit: Path, name: str, trusted: Trusted, found: SiteFile) -> Site:
