@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +12,8 @@ from fedvine.core.method import At
 from fedvine.core.state import World
 from fedvine.core.text import drawn
 from fedvine.experiments.experiment import Experiment
+from fedvine.papers import tables
+from fedvine.papers.published import PaperTable
 from fedvine.papers.study import Found, Panel, Study, experiments
 from fedvine.results import pictures
 from fedvine.results.cells import Job, points
@@ -406,7 +409,37 @@ def _batches(found: Found) -> TableSet:
         found.records)
 
 
+# -- the rows of Table 2 whose server sums up all nodes, alone -------------------------------------
+OURS = ("power_plus", "HOP-RAL")
+
+
+def ours() -> Study:
+    """Set ``power_plus`` beside HOP-RAL on all data of Table 2 that are at hand, in both settings.
+
+    The experiments are those of the table's page.
+    """
+    def alone(panel: Panel) -> Panel:
+        return replace(panel, lines=lambda folder: {
+            line: made for line, made in panel.lines(folder).items() if line in OURS})
+
+    return Study("power_plus and HOP-RAL, as in POWER's Table 2", [
+        alone(panel) for panel in tables.study(PaperTable.named("power-table2")).panels], _ours)
+
+
+def _ours(found: Found) -> TableSet:
+    def text(panel: str, line: str, key: str) -> str:
+        return found.entry(panel, line).text(key, digits=1)
+
+    return TableSet([Table("Test nodes after the last task, mean over seeds", [
+        "data", *(f"{key}, {line}" for key in ("AM %", "FM %") for line in OURS)], [
+        [panel.name, *(text(panel.name, line, key) for key in ("am", "fm") for line in OURS)]
+        for panel in found.panels])], [
+        "Settings are defaults, the protocol is that of Table 2. AM is the mean accuracy of all "
+        "tasks after the last one (higher is better), FM the mean loss of a task since it was "
+        "learned (lower is better).", *found.seeds, *found.gaps], found.records)
+
+
 STUDIES: dict[str, Callable[[], Study]] = {
-    "power-batches": batches, "power-table4": table4, "power-figure6": figure6,
+    "power-batches": batches, "power-ours": ours, "power-table4": table4, "power-figure6": figure6,
     "power-last-tasks": last_tasks,
     "power-plus-parts": parts, "power-figure2": figure2}
