@@ -173,20 +173,22 @@ def _told(command: str | None, out: Path) -> Iterator[None]:
     from fedvine.experiments.run_files import read_object
     from fedvine.results.view import RunView
     before = read_object(out / "summary.json").get("stages")
-    state: dict[str, Any] = {"state": "ok", "why": []}
+    state, night = dict[str, Any](state="ok", why=[]), False
     try:
         yield
         view = RunView.read(out)
-        if view.task.plan_of(view.plan).living and before == view.summary.get("stages"):
+        night = view.task.plan_of(view.plan).living
+        if night and before == view.summary.get("stages"):
             state = {"state": "waiting", "why": view.waiting}
     except FedvineError as error:
         state = {"state": {3: "refused", 4: "question"}.get(error.code, "failed"),
                  "why": getattr(error, "reasons", [str(error)])}
-        if error.code == 3:
+        if night := error.code == 3:
             nights.log(out, {"refused": state["why"]})
         raise
     finally:
-        nights.ended(out, **state)
+        if night:       # of other errors nothing changes
+            nights.ended(out, **state)
         if command:
             try:
                 subprocess.run(shlex.split(command), input=dumps({"run": str(out), **state}),
