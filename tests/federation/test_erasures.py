@@ -134,6 +134,23 @@ def test_a_site_that_was_away_drops_before_anything_else(tmp_path):
     assert set(Erasures(tmp_path / "kit-ann" / MEMORY).own[0]["by"]) == {"hub", "bob", "cy"}
 
 
+def test_receipts_of_strangers_end_nothing(tmp_path):
+    """A site that answers nonsense, or in the hub's name, does not count as one that dropped."""
+    world = Kits(tmp_path)
+    world.night(104)
+    world.restart()
+    world.erase("ann", WHO)
+    number = Erasures(tmp_path / "kit-ann" / MEMORY).own[0]["number"]
+    false = ["no JSON", json.dumps({"receipt": number, "by": "cy", "done": "now"})]
+    world.sites["bob"].erasures.carry_out = lambda *_: false[:1]
+    world.sites["cy"].erasures.carry_out = lambda *_: [false[1].replace("cy", "bob")]
+    run, _ = world.night()
+    assert set(Erasures(tmp_path / "kit-ann" / MEMORY).own[0]["by"]) == {"hub"}
+    assert scores(run) == scores(whole(world, run, without(("ann", WHO))))
+    world.sites["ann"].erasures.carry_out("a-run", [], ["[1]", "null", *false])
+    assert set(Erasures(tmp_path / "kit-ann" / MEMORY).own[0]["by"]) == {"hub", "cy"}
+
+
 def test_a_server_that_does_not_drop_gets_nothing_more_of_the_site(tmp_path, monkeypatch):
     world = Kits(tmp_path)
     world.night(104)

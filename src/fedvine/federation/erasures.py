@@ -216,8 +216,8 @@ class Erasures:
             values["done"][run] = dict(list(done.items())[-MANY:])
         mine = {one["number"]: one for one in values["own"]}
         for text in receipts:
-            said = json.loads(text)
-            one, by = mine.get(said.get("receipt")), str(said.get("by"))
+            said = _receipt(text)
+            one, by = mine.get(str(said.get("receipt"))), str(said.get("by"))
             if one is not None and by not in one["by"]:
                 one["by"][by] = str(said.get("done"))
                 name = f"{one['asked'][:10]}-{one['number'][:8]}-{_plain(by)}.json"
@@ -233,6 +233,15 @@ class Erasures:
                 f"{', '.join(one['runs'])}: " + (
                     f"dropped by {', '.join(sorted(one['by']))}." if one["by"] else
                     "the hub has not asked since.") for one in self.own]
+
+
+def _receipt(text: str) -> dict[str, Any]:
+    """Return what a receipt says; nothing where a stranger's text is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _plain(name: str) -> str:
@@ -301,6 +310,8 @@ def _exchanged(known: dict[str, Any], run: str, here: list[str], send: Send, pat
         for erasure in known.values():
             erasure["unsent"] = [text for text in erasure["unsent"] if text not in sent[site]]
         for number, receipt in zip(numbers[site], receipts, strict=False):
-            known[number]["by"].append(site)
-            known[number]["unsent"].append(receipt)
+            said = _receipt(receipt)
+            if (said.get("receipt"), said.get("by")) == (number, site):
+                known[number]["by"].append(site)
+                known[number]["unsent"].append(receipt)
     return bool(those)
