@@ -107,6 +107,46 @@ def test_no_two_sums_differ_in_what_one_client_gives(runs, again, grain):
                 assert not any(one[n] for n in alike)
 
 
+@settings(max_examples=300)
+@given(runs=RUNS, grain=st.integers(1, 4), first=st.booleans())
+def test_sums_of_one_kind_are_apart_where_a_stage_is_in_two(runs, grain, first):
+    """A stage is in a sum of itself alone, and in one with what came before; or in one of them."""
+    kept, sums = Answered(), {False: [], True: []}
+    for number, (stages, names) in enumerate(runs):
+        client = begun(kept)
+        for t, edges in enumerate(stages):
+            stage(client, t, edges)
+            for whole in (False, True) if number or not first else (True,):
+                said = kept.terms(client, grain, whole)
+                if not said["content"] or client.summed["kind"] != "in":
+                    continue
+                if said["listed"] and said["listed"].keys() != set(names):
+                    continue
+                rows = frozenset(client.summed["rows"].tolist())
+                kept.agree(client, all_of(names) | {"a": said["content"]}, grain, whole)
+                sums[whole].append((rows, tuple(names)))
+    for found in sums.values():
+        for i, (rows, names) in enumerate(found):
+            for others, theirs in found[:i]:
+                alone = [len(rows - others), len(others - rows)]
+                if rows & others:
+                    assert all(n == 0 or n >= grain for n in alone)
+                assert rows != others or not rows or names == theirs
+
+
+def test_what_waited_goes_with_new_rows_into_sums_of_both_kinds():
+    first = stage(begun(kept := Answered()), 0, HERE)
+    for whole in (False, True):
+        kept.agree(first, all_of("abc"), 3, whole)
+    again = stage(begun(kept), 0, HERE)         # with d in place of c: the rows wait
+    assert again.answered.stage(again, 3) == "in" and not again.summed["given"]
+    stage(again, 1, ELSEWHERE)
+    for whole in (False, True):
+        said = kept.terms(again, 3, whole)
+        assert said["content"] and not said["listed"]
+        kept.agree(again, {**all_of("abd"), "a": said["content"]}, 3, whole)
+
+
 @given(stages=st.lists(EDGES, min_size=1, max_size=6), grain=st.integers(1, 5))
 def test_in_one_run_every_row_is_given_once_or_waits(stages, grain):
     client, given_rows, t = begun(), list[int](), 0

@@ -6,6 +6,8 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -20,17 +22,19 @@ NEW = pa.table({"client": ["n", "n"], "user": ["Ada", "O'Neil\t\\N"],
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server():
     """The address of a database of a Postgres of this test's own, and a way to run SQL there."""
     psycopg = pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
         pytest.skip("there is no Postgres server on this machine")
-    folder = tmp_path_factory.mktemp("postgres")
     who = {"user": "postgres"} if os.geteuid() == 0 else {}     # it does not run as root
-    if who:
-        for place in (folder, *folder.parents[:2]):
-            place.chmod(0o755)
-        shutil.chown(folder, "postgres")
+    with tempfile.TemporaryDirectory(prefix="postgres-") as name:
+        if who:
+            shutil.chown(name, "postgres")
+        yield from serve(psycopg, Path(name), who)
+
+
+def serve(psycopg, folder, who):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -7,10 +7,11 @@ import pytest
 from federation.test_living import ROWS, World, scores, whole
 
 from fedvine.aggregate.answered import Answered
+from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.replies import RoundAborted
 from fedvine.experiments.receipts import check_receipt
-from fedvine.federation import erasures
+from fedvine.federation import erasures, roster
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.erasures import Erasures
 from fedvine.federation.site_file import MEMORY
@@ -88,6 +89,48 @@ def test_after_it_the_run_is_that_of_sites_which_never_had_the_rows(tmp_path, me
     world.rows = without((at, WHO))      # the next nights go on
     more, _ = world.night()
     assert len(more.plan) > len(run.plan)
+
+
+class Masked(Kits):
+    """Sites that confirmed one roster, for secure sums; what the server opens is noted."""
+
+    def restart(self):
+        known = dict(roster.own_line(self.kits[n]).split() for n in self.names)
+        for name in self.names:
+            roster.keep(self.kits[name], known)
+        super().restart()
+        for name, site in self.sites.items():
+            site.identity = lambda name=name: roster.identity(self.kits[name], name)
+
+
+def test_masked_sums_before_and_after_show_nothing_and_new_nights_are_learned(
+        tmp_path, monkeypatch):
+    opened, real = [], Clients.sum
+
+    def noted(self, function, *same, **options):
+        found = real(self, function, *same, **options)
+        opened.append((self._place[0], function.__name__, found[0]))
+        return found
+
+    monkeypatch.setattr(Clients, "sum", noted)
+    method = FedLinkPlus(rounds=2, sampled=20, negatives=3, stages=2, share="none",
+                         aggregate={"secure": True, "grain": 4})
+    world = Masked(tmp_path, method=method)
+    world.night(101)
+    before, opened[:] = list(opened), []
+    assert any(name == "derive" and found.any() for _, name, found in before)
+    world.restart()
+    world.erase("ann", WHO)
+    world.night()
+    after, opened[:] = list(opened), []
+    assert {t for t, *_ in after} == {t for t, *_ in before}
+    for t, name, found in after:        # 0, or what was opened before
+        assert not found.any() or any((t, name) == one[:2] and np.array_equal(found, one[2])
+                                      for one in before)
+    world.restart()
+    world.night(200)
+    learned = {t for t, name, found in opened if name == "derive" and found.any()}
+    assert learned == {4, 5, 6, 7}
 
 
 def test_the_name_is_in_no_file_of_the_site_and_no_number_says_whose_it_was(tmp_path):

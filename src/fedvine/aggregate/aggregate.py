@@ -287,8 +287,9 @@ class Sum(Aggregate):
         vector = reply if reply.dtype == np.uint64 else to_fixed(reply)
         if (kept := self.remembers(client)) and "released" not in client.sums:
             given = kept.stage(client, self.grain)
-            before = client.sums.get("whole", False) and client.summed["last"]
-            if given == "out" or (given == "wait" and not before):
+            whole = client.sums.get("whole", False)
+            if given == "out" or (given == "wait" and not (whole and client.summed["last"])) or (
+                    kept.sits_out(client, self.grain, bool(whole))):
                 vector = np.zeros_like(vector)
                 client.sums["stays"] = len(client.summed["rows"])
             if sealed is not None:

@@ -97,6 +97,8 @@ class Answered:
         ``whole``: the sum is also of rows of earlier stages.
         """
         kind, was = self.stage(client, grain), client.summed
+        if self.sits_out(client, grain, whole):
+            return {"listed": {}, "content": ""}
         with self._alone():
             fresh = kind == "in" and len(was["rows"]) > 0
             return {"listed": self._listed(client, grain, whole), "content": self._content(
@@ -108,9 +110,10 @@ class Answered:
         Raises :class:`FedvineError` where it must be of others.
         """
         kind, found = self.stage(client, grain), {n: c for n, c in contents.items() if c}
-        rows = client.summed["rows"]
+        rows, other = client.summed["rows"], self.sits_out(client, grain, whole)
+        if other and client.name not in found:      # it adds 0
+            return
         with self._alone():
-            other = kind == "in" and self.given(rows, grain, whole).kind != "in"
             if other or not fits(self._listed(client, grain, whole), found):
                 raise FedvineError("The server would open a sum of what was in one of others "
                                    "before, and the difference would show one of them; "
@@ -121,24 +124,35 @@ class Answered:
         client.summed = {**client.summed, "given": client.summed["given"] or kind == "in",
                          "content": content or client.summed["content"], "last": found}
 
+    def sits_out(self, client: Client, grain: int, whole: bool) -> bool:
+        """Return whether the stage is in sums, but not in those that are ``whole``, or are not."""
+        if self.stage(client, grain) != "in" or not len(client.summed["rows"]):
+            return False
+        with self._alone():
+            return self.given(client.summed["rows"], grain, whole).kind != "in"
+
     def given(self, rows: np.ndarray, grain: int, whole: bool = False) -> Given:
-        """Return what is given of ``rows`` uint64 [n], ascending, none twice."""
+        """Return what is given of ``rows`` uint64 [n], ascending, none twice.
+
+        Sums that are also of earlier stages (``whole``) and those that are not are of different
+        vectors, so that none of one kind is taken from one of the other: a row is new to each.
+        """
         at = find(self.rows, rows)
-        new, old = int((at < 0).sum()), self.part[at[at >= 0]]
-        mine, all_of = (np.bincount(part, minlength=self._parts) for part in (old, self.part))
+        mine, all_of = (np.bincount(part, minlength=self._parts)
+                        for part in (self.part[at[at >= 0]], self.part))
         if ((mine > 0) & (mine < all_of) & (np.minimum(mine, all_of - mine) < grain)).any():
             return Given("out")
+        before = [(set(of), there) for of, also, there in self.sums if also == whole]
+        met = set[int]().union(*(of for of, _ in before))
+        parts = set(np.flatnonzero(mine).tolist())
+        new = int((at < 0).sum()) + int(sum(mine[part] for part in parts - met))
         if 0 < new < grain:
             return Given("wait")
-        if new:
+        if new or not parts:
             return Given("in")
-        parts = set(np.flatnonzero(mine).tolist())
-        cut = bool((mine[mine > 0] < all_of[mine > 0]).any())
-        before = [(set(of), also, there) for of, also, there in self.sums if parts & set(of)]
-        same = {also: there for of, also, there in before if of == parts and not cut}
-        if any(also not in same for _, also, _ in before):
-            return Given("wait")
-        return Given("in", same.get(whole, {}))
+        same = [there for of, there in before if of == parts]
+        whole_parts = bool((mine[sorted(parts)] == all_of[sorted(parts)]).all())
+        return Given("in", same[-1]) if same and whole_parts else Given("wait")
 
     @property
     def _parts(self) -> int:
