@@ -46,8 +46,8 @@ print(fedvine("kit", "local", "kits", "--clients", "north,south").communicate()[
 # %%
 # Two sites and the server, as they would be on three machines. What travels are counts and
 # derivatives of some sixty weights; ``--dry-run`` of ``fedvine join`` lists the messages
-# beforehand. These sites have no policy, which ``--any-method`` says; in earnest ``--policy`` writes
-# one.
+# beforehand. These sites have no policy, which ``--any-method`` says; in earnest ``--policy``
+# writes one.
 
 sites = [fedvine("join", f"kits/{name}", "--data", f"{name}.csv", "--src", "patient",
                  "--dst", "ward", "--time", "at", "--any-method") for name in ("north", "south")]
