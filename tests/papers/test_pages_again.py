@@ -11,7 +11,9 @@ from fedvine.results.frozen import frozen
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in sorted(ROOT.glob("docs/results/*.md")) if not frozen(page)
-         and page.stem in reproduce.names() and page.stem not in reproduce.tgb.STUDIES]
+         and page.stem in reproduce.names() and page.stem not in reproduce.tgb.STUDIES
+         # what an unfinished page says of panels without a run depends on the data at hand
+         and "runs were not made" not in page.read_text()]
 # Another --cap gives another sentence, and so does another place of data that are not here.
 OTHER = re.compile(r"; a page may take \d+\.$| was not run, its data are not here: .*", re.M)
 
