@@ -190,7 +190,7 @@ def erased(folder: Path, table: Table) -> bool:
             time.sleep(0.2)
         living.grow(1)
         living.wait(3, 3)
-        said = Erasures(kit / "memory").said()
+        said = Erasures(kit / "memory").sentences()
         print(f"{time.monotonic() - began:4.0f} s: {said[0]}", flush=True)
     finally:
         living.stop()

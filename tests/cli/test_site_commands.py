@@ -286,5 +286,5 @@ def test_erase_at_a_kit_says_what_will_be_done_and_account_who_has_done_it(capsy
     Account(kit / MEMORY / FOLDER).add(**{"run": "a run", "function": "agree", "kind": "nothing",
                                           "in": 1, "out": 1})
     code, said, _ = fedvine(capsys, "account", kit)
-    assert code == 0 and "rows of a-run: the hub has not asked since." in " ".join(said.split())
+    assert code == 0 and "rows of a-run: the hub does not know of it yet." in " ".join(said.split())
 

@@ -199,7 +199,7 @@ def test_a_server_that_does_not_drop_gets_nothing_more_of_the_site(tmp_path, mon
     world.night(104)
     world.restart()
     world.erase("ann", WHO)
-    monkeypatch.setattr("fedvine.federation.server.heard", lambda *_: {})
+    monkeypatch.setattr("fedvine.federation.server.apply_erasures", lambda *_: {})
     with pytest.raises(RoundAborted, match=r"ann.*has erased somebody"):
         world.night(141)
 

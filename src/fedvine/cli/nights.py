@@ -110,7 +110,7 @@ def _erase_at_a_site(kit: Path, names: dict[str, list[str]], yes: bool) -> None:
     from fedvine.federation import erasures
     if not any(names.values()):
         raise FedvineError(f"Say with --user, --item or --node whom to erase at {kit}.")
-    found = erasures.found(kit, names)
+    found = erasures.concerned(kit, names)
     rows = sum(int(gone.rows.sum()) for _, gone in found.rows.values())
     _agreed(f"{rows:,} rows are erased here. The hub, and all sites, drop what they learned in "
             f"{', '.join(found.runs) or 'no run'}, and learn it again from the start when the hub "

@@ -203,7 +203,7 @@ def account(
               "or nodes at most; it counts later, when there are enough.")
     for one in kept.refused().values():
         print(shown(f"{one['count']:,} x refused: {one['why']}"))
-    for text in Erasures(folder / MEMORY).said():
+    for text in Erasures(folder / MEMORY).sentences():
         print(shown(text))
 
 

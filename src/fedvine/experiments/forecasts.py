@@ -270,29 +270,30 @@ class Forecasts:
         ``share[0]`` of ``share[1]`` is made.
         """
         new, (mine, of) = [] if self.task.no_pairs else self._newcomers(), share
-        groups = [(name, part, guests) for name, part in self.parts.items() for guests in ([], new)]
-        sizes = [len(guests) or part.num_src * (guests is not new) for _, part, guests in groups]
-        bounds = [(size * mine // of, size * (mine + 1) // of) for size in sizes]
+        groups = [(name, part, guests, size) for name, part in self.parts.items()
+                  for guests, size in (([], part.num_src), (new, len(new)))]
+        bounds = [(size * mine // of, size * (mine + 1) // of) for *_, size in groups]
+        facts = self._facts()
         done, whole = 0, sum(high - low for low, high in bounds)
 
-        def told(blocks: Iterator[Best], shift: int) -> Iterator[Best]:
+        def counted(blocks: Iterator[Best], shift: int) -> Iterator[Best]:
             nonlocal done
             for block in blocks:
                 yield block._replace(user=block.user - shift)
                 done += len(block.user)
                 say(done, whole)
 
-        for number, ((name, part, guests), (low, high)) in enumerate(zip(
+        for number, ((name, part, guests, _), (low, high)) in enumerate(zip(
                 groups, bounds, strict=True)):
             likely = self.chances and partial(self.chances.probabilities, name)
-            facts = {"basis": "table" if guests else "edges", **self._facts()}
+            columns = {"basis": "table" if guests else "edges", **facts}
             step = GUESTS if guests else max(high - low, 1)
             for start in range(low, high, step):
                 some, shift = guests[start:min(start + step, high)], part.num_src * bool(guests)
                 users = shift + np.arange(len(some)) if guests else np.arange(low, high)
                 yield from ((number, table) for table in rows_of(
-                    name, some or part.src_ids, self.task.outcomes(part), told(
-                        self.blocks(name, users, count, some, wanted), shift), likely, facts))
+                    name, some or part.src_ids, self.task.outcomes(part), counted(
+                        self.blocks(name, users, count, some, wanted), shift), likely, columns))
 
     def note(self, out: str | os.PathLike[str], count: int) -> None:
         """Note in the run's folder where lists of ``count`` items were written."""

@@ -45,8 +45,8 @@ def check_receipt(file: str | os.PathLike[str]) -> dict[str, Any]:
         key.verify(bytes.fromhex(found["signature"]),
                    _text({name: value for name, value in found.items() if name != "signature"}))
     except (InvalidSignature, KeyError, TypeError, ValueError) as error:
-        raise FedvineError(f"{file} is no receipt of an erasure, or was changed since it was "
-                           "signed.") from error
+        raise FedvineError(f"{file} is not a receipt of an erasure, or has been changed since it "
+                           "was signed.") from error
     return found
 
 

@@ -10,7 +10,7 @@
   what came of the rows under a pseudonym
 
 What travels is a random number for each erasure: neither the hub nor another site hears of whom, of
-how many, or of which rows it is. A site takes no part in a run whose server has not dropped what it
+how many, or of which rows it is. A site stays out of a run until its server has deleted what it
 learned. As sites could keep a run from its end by erasures, one site makes a run begin anew once a
 day at most; more of them wait.
 """
@@ -57,14 +57,14 @@ _RUN = re.compile(r"(.+)-[0-9a-f]{12}(?:-graph)?")
 
 # -- at a site -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Found:
-    """Hold the rows that a site has of persons: by folder, and the names of runs with any."""
+class Concerned:
+    """Hold the rows that a site has of persons, by folder, and the names of the runs with any."""
 
     rows: dict[Path, tuple[StoredRows, erased.Gone]]
     runs: list[str]
 
 
-def found(kit: Path, names: Mapping[str, Iterable[str]]) -> Found:
+def concerned(kit: Path, names: Mapping[str, Iterable[str]]) -> Concerned:
     """Return what a site's runs have of ``names``, by a word of :data:`erased.SIDES`.
 
     A run that does not live keeps no rows; all of these count. Raises :class:`FedvineError` for a
@@ -89,8 +89,8 @@ def found(kit: Path, names: Mapping[str, Iterable[str]]) -> Found:
                 side: [name for s, name in here if s == side] for side, _ in here})
     if (strangers := sorted(name for _, name in wanted - met)) and not plain:
         raise FedvineError(f'No run at {kit} has learned "{strangers[0]}"; nothing is erased.')
-    concerned = [*plain, *(f.parent if f.name == "data" else f for f in kept)]
-    return Found(kept, sorted({_RUN.fullmatch(p.name)[1] for p in concerned}))  # type: ignore[index]
+    runs = [*plain, *(f.parent if f.name == "data" else f for f in kept)]
+    return Concerned(kept, sorted({_RUN.fullmatch(p.name)[1] for p in runs}))  # type: ignore[index]
 
 
 def _knows(rows: StoredRows, side: str, name: str) -> bool:
@@ -106,12 +106,12 @@ def erase(kit: Path, names: Mapping[str, Iterable[str]]) -> Path:
     """Erase persons at a site, and return the receipt's file; the hub hears of it when it asks.
 
     Rows go last, so that the same command finishes an erasure that was stopped. Raises
-    :class:`FedvineError` as :func:`found`, and while a job is at work here.
+    :class:`FedvineError` as :func:`concerned`, and while a job is at work here.
     """
     from fedvine.experiments.erase import forget_copies  # a site's process stays small
     memory = kit / MEMORY
     with locked(memory):
-        what = found(kit, names)
+        what = concerned(kit, names)
         if not what.runs:
             raise FedvineError(f"{kit} has no run; nothing is erased.")
         receipt = {
@@ -227,12 +227,12 @@ class Erasures:
             self._write(values)
         return [done[number] for number in numbers]
 
-    def said(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Return a sentence for each of this site's erasures, for people."""
         return [f"Erasure {one['number'][:8]} of {one['asked'][:10]}, {one['rows']:,} rows of "
                 f"{', '.join(one['runs'])}: " + (
                     f"dropped by {', '.join(sorted(one['by']))}." if one["by"] else
-                    "the hub has not asked since.") for one in self.own]
+                    "the hub does not know of it yet.") for one in self.own]
 
 
 def _receipt(text: str) -> dict[str, Any]:
@@ -255,8 +255,8 @@ def receipt_of(number: str, run: str, by: str, saves: int, folder: Path) -> str:
 
 
 # -- at the hub ------------------------------------------------------------------------------------
-def heard(out: Path, hub: Path, run: str, said: Mapping[str, list[str]], send: Send, patience: float
-          ) -> dict[str, Any]:
+def apply_erasures(out: Path, hub: Path, run: str, said: Mapping[str, list[str]], send: Send,
+                   patience: float) -> dict[str, Any]:
     """Drop what was learned in a run where a site has erased somebody; return all erasures of it.
 
     ``said`` are the numbers by site, as it told when it agreed. Of each number the result, which

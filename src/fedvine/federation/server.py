@@ -30,7 +30,7 @@ from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.federation.erasures import heard
+from fedvine.federation.erasures import apply_erasures
 from fedvine.federation.match import matched, write
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, names_of, planned, planned_tasks, world_of
@@ -168,7 +168,7 @@ def open_order(order: Order, run: str, here: list[str], send: Send, hub: Path | 
     stream = order.data.open() if method.server_holds_graph and order.data else None
     declined, said = agreed(order, run, sorted(here), send, patience)
     there = sorted({*here} - {*declined})
-    erasures = heard(out, hub or out.parent, run, said, send, patience)
+    erasures = apply_erasures(out, hub or out.parent, run, said, send, patience)
     classes: dict[str, Any] | None = None
     if order.protocol.data == "graph":
         kept = planned_tasks(order, run, out / "plan.json", there, send, patience)

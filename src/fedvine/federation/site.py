@@ -158,8 +158,9 @@ class Site(SiteTable):
                                                         request.get("protocol")):
                 raise Refusal("terms")
             if do != "call":
-                out, kind = dumps(pack({"reply": getattr(self, do)(**request)})), (
-                    {**BEFORE, **DURING}[do])
+                reply, kind = getattr(self, do)(**request), {**BEFORE, **DURING}[do]
+                kind = "numbers of erasures" if do == "agree" and reply else kind
+                out = dumps(pack({"reply": reply}))
                 self._within_the_hour(len(out))
             else:
                 if self.worker and self.worker.method.client_function(str(request["function"])):

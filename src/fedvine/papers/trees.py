@@ -57,7 +57,7 @@ class Rows:
 
 
 class State:
-    """What is counted of all edges before stage ``t``."""
+    """Count all edges before stage ``t``."""
 
     def __init__(self, rows: Rows, t: int) -> None:
         self.rows, past = rows, rows.stage < t

@@ -74,7 +74,7 @@ def write(address: str, tables: Iterable[pa.Table]) -> int:
     """Write tables as one table of a database; return the number of rows.
 
     Raises :class:`FedvineError` for another address, where a table of that name is not ours, where
-    there is no row, and where the database cannot be written; it is as it was then.
+    there is no row, and where the database cannot be written; nothing has changed then.
     """
     place, count = Place.of(address), 0
     with _opened(place, True) as run:
