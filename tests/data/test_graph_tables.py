@@ -227,7 +227,7 @@ def test_a_source_that_is_no_table_of_nodes(here, nodes, said):
 @pytest.mark.parametrize(("more", "said"), [
     (["--edges", "bad.csv"], '"zz" in row 2'), ([], "name that of its edges with --edges"),
     (["--label", "label"], "name the table of its edges with --edges"),
-    (["--edges", "edges.csv", "--time", "x"], "has no time; leave it out; for links name"),
+    (["--edges", "edges.csv", "--time", "x"], 'edges.csv has no column "x"'),
     (["--edges", "edges.csv", "--node", "nn"], "Name columns with --node"),
     (["--edges", "edges.csv", "--stages", "3"], "has 2 classes; a task cannot have 3"),
     (["--edges", "edges.csv", "--split", "bank"], 'no column "bank" to split by'),

@@ -205,16 +205,17 @@ def nodes(gone=()):
     ends = draw.integers(0, 60, (120, 2))
     Path("nodes.csv").write_text("node,label,town,a,b,c,d\n" + "".join(
         ",".join(map(str, row)) + "\n" for row in rows if row[0] not in gone))
-    Path("edges.csv").write_text("src,dst\n" + "".join(
-        f"n{a},n{b}\n" for a, b in ends if not {f"n{a}", f"n{b}"} & set(gone)))
+    Path("edges.csv").write_text("src,dst,paid\n" + "".join(
+        f"n{a},n{b},{a * b}\n" for a, b in ends if not {f"n{a}", f"n{b}"} & set(gone)))
 
 
-@pytest.mark.parametrize("by", [{}, {"client": "town"}], ids=["dealt", "column"])
+@pytest.mark.parametrize("by", [{}, {"client": "town"}, {"client": "town", "weight": "paid"}],
+                         ids=["dealt", "column", "amounts"])
 def test_a_node_of_a_labelled_graph(by):
     def labels(out=None):
         return Experiment.model_validate({
             "data": {"source": "nodes.csv", "edges": "edges.csv", "node": "node", "label": "label",
-                     **by}, "split": {} if by else {"by": "hash", "k": 2}, "stages": 1,
+                     **by}, "split": {} if "client" in by else {"by": "hash", "k": 2}, "stages": 1,
             "method": {"name": "hop_ral"}}).run(out).finish()
 
     nodes()

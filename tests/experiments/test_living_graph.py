@@ -36,16 +36,17 @@ def write(folder: Path, nodes: int, classes: int, clients: int, blank: int = 0) 
     rows = [[f"n{i}", *x[i], TOWNS[owner[i]],
              "" if y[i] >= classes or (blank and i % 7 == 0) else SHOPS[y[i]]] for i in here]
     tables = {"nodes.csv": [["id", *"uvwxyz", "town", "label"], *rows],
-              "edges.csv": [["src", "dst"], *([f"n{a}", f"n{b}"] for a, b in ends.T.tolist()
-                                              if a in known and b in known)]}
+              "edges.csv": [["src", "dst", "paid", "day"], *(
+                  [f"n{a}", f"n{b}", a * b % 97, k % 31] for k, (a, b) in enumerate(ends.T.tolist())
+                  if a in known and b in known)]}
     for name, table in tables.items():
         with open(folder / name, "w", newline="") as file:
             csv.writer(file).writerows(table)
 
 
-def experiment(folder: Path, method="power", **options) -> Experiment:
+def experiment(folder: Path, method="power", told=None, **options) -> Experiment:
     values = {"data": {"source": str(folder / "nodes.csv"), "edges": str(folder / "edges.csv"),
-                       "client": "town"},
+                       "client": "town", **(told or {})},
               "method": {"name": method, **registry.method(method).tiny().model_dump(
                   exclude_unset=True)}, "open_end": True, "stages": 2, "split": {"by": "town"},
               **options}
@@ -95,6 +96,21 @@ def test_night_by_night_is_one_run_over_all_nights(method, tmp_path):
     first = dict(scores(done))[plan.blocks[-2] - 1]
     assert set(first[0]) == {"north", "south", "west"}          # the fourth was not there yet
     assert done.summary["stages"] == len(plan)
+
+
+@pytest.mark.parametrize("method", ["power", "power_plus"])
+def test_amounts_and_times_of_edges_grow_too(method, tmp_path):
+    done = grow(tmp_path, method=method, told={"weight": "paid", "time": "day"})
+    whole = at_once(tmp_path, done)
+    assert memory(done) == memory(whole)
+    assert plain(scores(done)) == plain(scores(whole))
+    assert done.clients.world.facts["features"] == 6 + 2 * 6
+    table = (tmp_path / "edges.csv").read_text().splitlines(True)
+    (tmp_path / "edges.csv").write_text("".join([*table[:-1], table[-1].strip() + "1\n"]))
+    before = files(tmp_path / "run")
+    with pytest.raises(FedvineError, match="has vanished or changed"):
+        experiment(tmp_path, method, {"weight": "paid", "time": "day"}).run(tmp_path / "run")
+    assert files(tmp_path / "run") == before
 
 
 @pytest.mark.slow

@@ -12,10 +12,12 @@ from engines.small_kits import kit
 from fedvine.core.ledger import seeded
 from fedvine.core.message import loads, unpack
 from fedvine.core.rng import rng
+from fedvine.data.edge_rows import DATE, EdgeRows
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.data.io.nodes import in_order
 from fedvine.data.split import Split
+from fedvine.data.stream import NUMBER
 from fedvine.engines.remote import Gone
 from fedvine.experiments.run import run
 from fedvine.federation import roster
@@ -29,17 +31,23 @@ SERVER, NAMES = "hub.example", ("ann", "bob", "cy")
 WORDS = ("apple", "pear", "plum", "fig", "lime", "date", "kiwi", "nut")
 
 
-def whole(count=180, classes=6, seed=0):
-    """One labelled graph of all sites: nodes whose features say their class, edges inside sites."""
+def whole(count=180, classes=6, seed=0, told=False):
+    """One labelled graph of all sites: nodes whose features say their class, edges inside sites.
+
+    ``told``: with amounts and times of edges, also of some between sites.
+    """
     draw = rng("labelled", seed)
     y = draw.integers(-1, classes, count)
     x = (draw.normal(size=(count, 5)) + np.eye(classes, 5)[y] * 2).astype(np.float32)
     owner = (np.arange(count) % len(NAMES)).astype(np.int32)
     ends = draw.integers(0, count, (2, 6 * count))
     names = in_order(WORDS[:classes])
+    values = np.stack([draw.lognormal(3, 1, 6 * count), draw.integers(0, 10 ** 6, 6 * count)], 1)
+    rows = EdgeRows(*ends.astype(np.int32), values, {"amount": NUMBER, "at": DATE})
     return Graph.make(x, ends[:, owner[ends[0]] == owner[ends[1]]], y, classes=names,
                       name="federation", owner=Owner(owner, NAMES),
-                      ids=Ids.of([f"n{i:03}" for i in range(count)]))
+                      ids=Ids.of([f"n{i:03}" for i in range(count)])
+                      ).with_rows(rows if told else None)
 
 
 def table(graph, nodes):

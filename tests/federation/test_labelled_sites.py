@@ -81,6 +81,17 @@ def test_by_default_all_classes_are_one_task(tmp_path, tasks):
     assert made.notes == made.plan.notes and "1 task of 6 classes" in made.notes[0]
 
 
+@pytest.mark.parametrize("method", [PowerPlus.tiny(), QUICK], ids=lambda m: m.name)
+def test_amounts_and_times_of_edges_count_as_in_one_process(tmp_path, method):
+    graph = whole(told=True)
+    federation = Federation(tmp_path, method, {name: own(graph, name) for name in NAMES})
+    made, _ = federation.finish()
+    one = one_process(method, graph)
+    assert made.clients.world.facts == one.clients.world.facts
+    assert scores(made) == scores(one) != scores(one_process(method, graph.with_rows(None)))
+    assert not [1 for _, _, down, up in federation.said if b"amount" in down + up]
+
+
 @pytest.mark.slow
 def test_a_server_of_keyed_classes_never_sees_a_name(tmp_path):
     federation = Federation(tmp_path, QUICK, openly=False, class_names="keyed")

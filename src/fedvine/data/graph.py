@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_matrix, hstack, issparse
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic_folder
+from fedvine.data.edge_rows import EdgeRows, place
 from fedvine.data.ids import Ids
+from fedvine.data.node_data import EDGES
 from fedvine.data.split import Split, dealt
 
 Features = np.ndarray | csr_matrix
@@ -59,6 +61,7 @@ class Graph:
     - ``ids``: names of the nodes, where the data have them
     - ``came``: when each row came, where the graph grows (:mod:`fedvine.living.news`)
     - ``columns``: names of the columns of features, as read from a table; not kept on disk
+    - ``rows``: what the table of edges says of each, whose features are the last ones of ``x``
     """
 
     x: Features
@@ -72,6 +75,7 @@ class Graph:
     ids: Ids | None = None
     came: Came | None = None
     columns: tuple[str, ...] = ()
+    rows: EdgeRows | None = None
 
     @staticmethod
     def make(x: Any, edges: Any, y: Any, *, classes: tuple[str, ...] | list[str] | None = None,
@@ -165,7 +169,8 @@ class Graph:
         owner = self.owner and self.owner._replace(of=self.owner.of[nodes])
         return replace(self, x=self.x[nodes], edges=ends, y=self.y[nodes], owner=owner,
                        nodes=self.nodes[nodes], name=name or self.name,
-                       ids=self.ids and self.ids.take(nodes), came=came)
+                       ids=self.ids and self.ids.take(nodes), came=came,
+                       rows=self.rows and self.rows.of(number))
 
     def kept(self, mask: np.ndarray) -> Graph:
         """Return the same nodes with the edges of ``mask`` (bool [E]) alone."""
@@ -175,7 +180,8 @@ class Graph:
     def begun(self, block: int = 0) -> Graph:
         """Return the graph as one that grows, all of it of this block."""
         rows, edges = (np.full(n, block, np.int32) for n in (len(self), self.edges.shape[1]))
-        return replace(self, came=Came(rows, rows, edges))
+        return replace(self, came=Came(rows, rows, edges),
+                       rows=self.rows and self.rows.begun(block))
 
     def as_of(self, block: int, classes: int, owners: int) -> Graph:
         """Return the graph as it was at a block, with so many of its classes and owners."""
@@ -186,7 +192,38 @@ class Graph:
         assert found.came is not None
         owner = found.owner and found.owner._replace(names=found.owner.names[:owners])
         return replace(found.kept(found.came.edge <= block), nodes=np.arange(len(nodes)),
-                       classes=self.classes[:classes], owner=owner)
+                       classes=self.classes[:classes], owner=owner).of_rows_until(block)
+
+    # -- features from the rows of a table of edges ------------------------------------------------
+    @property
+    def own(self) -> Features:
+        """Features [N, F] without those from ``rows``."""
+        return self.x if self.rows is None else self.x[:, :self.features - len(self.rows.names)]
+
+    def with_rows(self, rows: EdgeRows | None) -> Graph:
+        """Return the graph with features from these rows in place of those that it has."""
+        x, columns = self.own, self.columns[:self.own.shape[1]]     # type: ignore[index]
+        if rows is not None:
+            more, columns = rows.features(len(self)), (*columns, *rows.names)
+            x = (csr_matrix(hstack([x, more], format="csr")) if issparse(x) else
+                 np.concatenate([x, more], 1))      # type: ignore[list-item]
+        return replace(self, x=x, columns=columns if self.columns or rows is not None else (),
+                       rows=rows)
+
+    def scaled(self, scales: Mapping[str, Any]) -> Graph:
+        """Return the graph with these means and deviations of the features from ``rows``.
+
+        ``scales`` is what :func:`fedvine.data.node_features.scales` returns.
+        """
+        if self.rows is None or EDGES not in scales:
+            return self
+        numbers = scales[EDGES]["numbers"]
+        known = [numbers.get(place(i), (0.0, 1.0)) for i in range(len(self.rows.names))]
+        return self.with_rows(replace(self.rows, scale=np.array(known, float).T))
+
+    def of_rows_until(self, block: int) -> Graph:
+        """Return the graph with features from the rows of edges that had come by a block."""
+        return self if self.rows is None else self.with_rows(self.rows.until(block))
 
     def thinned(self, features: float, edges: float, draw: np.random.Generator) -> Graph:
         """Return the graph with shares (0 to 1) of its features' values and of its edges.
@@ -262,7 +299,9 @@ class Graph:
         return {"edges": self.edges, "y": self.y, "nodes": self.nodes,
                 **({f"x-{k}": getattr(x, k) for k in _SPARSE} if issparse(x) else {"x": x}),
                 **({} if self.owner is None else {"owner": self.owner.of}),
-                **({} if self.came is None else dict(zip(_CAME, self.came, strict=True)))}
+                **({} if self.came is None else dict(zip(_CAME, self.came, strict=True))),
+                **({} if self.rows is None else {f"rows-{k}": getattr(self.rows, k) for k in _ROWS[
+                    :3 + (self.came is not None)]})}
 
     def write(self, folder: str | os.PathLike[str]) -> Graph:
         """Write the graph to ``folder``, whole or not at all; return it."""
@@ -276,7 +315,9 @@ class Graph:
             (target / "graph.json").write_text(json.dumps({
                 "format": 1, "name": self.name, "shape": list(self.x.shape),    # type: ignore[arg-type]
                 "classes": list(self.classes), "notes": list(self.notes),
-                "named": self.ids is not None, "owner": None if self.owner is None else
+                "named": self.ids is not None,
+                "rows": self.rows and self.rows.kinds,
+                "owner": None if self.owner is None else
                 {"names": list(self.owner.names), "column": self.owner.column}}))
         return self
 
@@ -297,11 +338,14 @@ class Graph:
             x: Any = (csr_matrix(tuple(array(f"x-{k}") for k in _SPARSE), shape=shape)
                       if sparse else array("x"))
             owner, grows = meta["owner"], (folder / f"{_CAME[0]}.npy").exists()
+            told, of_rows = meta.get("rows"), _ROWS[:3 + grows]
             found = Graph(
                 x, array("edges"), array("y"), tuple(meta["classes"]), array("nodes"), meta["name"],
                 owner and Owner(array("owner"), tuple(owner["names"]), owner["column"]),
                 tuple(meta["notes"]), Ids.open(folder, "node") if meta["named"] else None,
-                Came(*map(array, _CAME)) if grows else None)
+                Came(*map(array, _CAME)) if grows else None,
+                rows=None if told is None else EdgeRows(kinds=told, **{
+                    k: array(f"rows-{k}") for k in of_rows}))
             if not x.shape == shape or not shape[0] == len(found.y) == len(found.nodes):
                 raise ValueError("the arrays do not have the same number of nodes")
         except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
@@ -311,6 +355,7 @@ class Graph:
 
 _SPARSE = ("data", "indices", "indptr")
 _CAME = ("came-node", "came-label", "came-edge")
+_ROWS = ("src", "dst", "values", "came")
 
 
 def _entropy(y: np.ndarray) -> float:

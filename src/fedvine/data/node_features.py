@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.edge_rows import place
+from fedvine.data.graph import Graph
 from fedvine.data.node_data import BUCKETS, EDGES, FAR, NodeTable
 
 if TYPE_CHECKING:
@@ -42,12 +44,16 @@ def tables(part: Any) -> dict[str, NodeTable]:
     return {side: table for side, table in found.items() if table is not None}
 
 
-def sums(stage: EventStream) -> Sums:
+def sums(stage: EventStream | Graph) -> Sums:
     """Return the sums of one client's table over the nodes with an edge in ``stage``.
 
-    They are empty without a table. Those of the edges' own columns stand beside them.
+    They are empty without a table. Those of the edges' own columns stand beside them. Of a labelled
+    graph those of the features from its edges are returned (:mod:`fedvine.data.edge_rows`), called
+    by their places, over all nodes that it began with.
     """
     from fedvine.data import edge_features
+    if isinstance(stage, Graph):
+        return _of_edges(stage)
     found: Sums = {EDGES: edge_features.sums(stage)} if stage.edge_columns else {}
     for side, table in tables(stage).items():
         ends = {"users": [stage.src], "items": [stage.dst]}[side] if stage.bipartite else [
@@ -59,6 +65,18 @@ def sums(stage: EventStream) -> Sums:
         found[side] = {"numbers": dict(zip(table.named, columns.tolist(), strict=True)),
                        "texts": list(table.texts)}
     return found
+
+
+def _of_edges(graph: Graph) -> Sums:
+    if graph.rows is None:
+        return {}
+    wide, began = len(graph.rows.names), slice(None)
+    if graph.came is not None:
+        graph, began = graph.of_rows_until(0), graph.came.node == 0
+    x = np.asarray(graph.x[began, graph.features - wide:], np.float64)
+    columns = np.stack([np.full(wide, float(len(x))), x.sum(0), np.square(x).sum(0)], 1)
+    return {EDGES: {"numbers": dict(zip(map(place, range(wide)), columns.tolist(), strict=True)),
+                    "texts": []}}
 
 
 def scales(found: Iterable[Sums]) -> dict[str, Any]:

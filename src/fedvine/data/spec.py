@@ -23,7 +23,8 @@ from fedvine.data.stream import EventStream
 _COLUMNS = ("src", "dst", "time", "client", "weight")
 # Other arguments of reading.
 _READ = ("features", "time_format", "timezone", "bipartite", "sure", "database", "missing", "key")
-_OF_GRAPHS = ("node", "label", "client", "src", "dst", "sure", "missing", "database")
+_OF_GRAPHS = ("node", "label", "client", "src", "dst", "sure", "missing", "database", "time",
+              "weight", "time_format", "timezone")
 
 
 class Data(BaseModel):
@@ -175,7 +176,7 @@ class Data(BaseModel):
             raise FedvineError(f"{self.source} is one file, and append_only is for a folder or "
                                "pattern to which files are added; leave it out.")
         found = self._whole({} if look is None else {"look": look, "store": store})
-        if self.timezone is not None:
+        if self.timezone is not None and not isinstance(found, Graph):
             if not getattr(found, "dates", False):
                 raise FedvineError(f"{found.name} has no dates for a time zone: its times are "
                                    "plain numbers, or there are none; leave out timezone.")
@@ -257,14 +258,15 @@ class Data(BaseModel):
 
     def _graph(self, look: Look | None = None) -> Graph:
         from fedvine.data.io.nodes import read_graph
-        for key in ("time", "weight", "features", "folder", "time_format", "timezone", "bipartite",
-                    "key"):
+        for key in ("folder", "bipartite", "key"):
             if getattr(self, key) is not None:
-                links = f"; for links name {self.edges} alone, with --data and without --edges"
-                raise FedvineError(
-                    f"A labelled graph of two tables has no {key}; leave it out"
-                    f"{'' if key in ('folder', 'bipartite', 'key') else links}.")
+                raise FedvineError(f"A labelled graph of two tables has no {key}; leave it out.")
+        for key in ("time_format", "timezone"):
+            if getattr(self, key) is not None and self.time is None:
+                raise FedvineError(f"{key} is of times, and no column of {self.edges} is named as "
+                                   "that; leave it out, or name one with --time.")
         columns = {c: getattr(self, c) for c in _OF_GRAPHS if getattr(self, c) is not None}
+        columns |= {} if self.features is None else {"edge_features": self.features}
         columns |= {} if look is None else {"look": look, "sure": True}
         try:
             return _call(read_graph, self.source, self.edges, **{**columns, **self.options})

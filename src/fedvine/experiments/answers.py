@@ -90,7 +90,7 @@ class Wanted(NamedTuple):
         """
         named_items, limit = None, None
         if items is not None:
-            from fedvine.data.io.nodes import opened_table
+            from fedvine.data.io.one_table import opened_table
             with opened_table(items, "items", ("item",)) as table:
                 if "item" not in table.source.columns:
                     raise FedvineError(f'{items} has no column "item".')
@@ -113,7 +113,7 @@ def read_pairs(pairs: Any, kind: str = "pairs") -> pa.Table:
     ``kind`` says what the table is of. Raises :class:`FedvineError` for a table that cannot be
     read, lacks a column, or has one called score or known, and for a name that is empty.
     """
-    from fedvine.data.io.nodes import opened_table
+    from fedvine.data.io.one_table import opened_table
     from fedvine.data.io.parts import identifier
     with opened_table(pairs, kind, WANTED) as table:
         known = list(table.source.columns)

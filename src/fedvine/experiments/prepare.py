@@ -22,6 +22,7 @@ from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import Memory, World
 from fedvine.data.dates import Dates
 from fedvine.data.edge_features import said
+from fedvine.data.graph import Graph
 from fedvine.data.identity import digest
 from fedvine.data.node_features import scales, sums, tables
 from fedvine.experiments.run_folder import RunFolder, read_experiment
@@ -68,8 +69,8 @@ class Prepared:
         known = said(self.world)        # at the sites of a federation; a weight is any column there
         columns = getattr(self.stream, "edge_columns", (*known.get("numbers", ()),
                                                         *known.get("texts", ())))
-        return (*getattr(self.stream, "notes", ()), *getattr(self.plan, "notes", ()),
-                *unused(self.method, columns))
+        more = () if self.protocol.data == "graph" else unused(self.method, columns)
+        return (*getattr(self.stream, "notes", ()), *getattr(self.plan, "notes", ()), *more)
 
     def folder(self, out: str | os.PathLike[str], by: str | None, *, name: str | None = None,
                source: Mapping[str, Any] | None = None) -> RunFolder:
@@ -133,10 +134,14 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
     if by in getattr(stream, "codes", ()):
         known_facts["split"] = by
     known_facts |= getattr(plan, "world", {})
-    held = {"all": stream} if method.server_holds_graph else parts or {}
-    if known is None and any(tables(part) or getattr(part, "edge_columns", None)
-                             for part in held.values()):
-        known = scales(sums(plan.stage(held[name], 0)) for name in sorted(held))
+    held: dict[str, Any] = {"all": stream} if method.server_holds_graph else dict(parts or {})
+    graph = any(isinstance(part, Graph) for part in held.values())
+    if known is None and any(tables(part) or getattr(part, "edge_columns", None) or getattr(
+            part, "rows", None) for part in held.values()):
+        known = scales(sums(held[name] if graph else plan.stage(held[name], 0))
+                       for name in sorted(held))
+        if graph and parts:
+            parts = {name: part.scaled(known) for name, part in parts.items()}
     if known:
         known_facts["tables"] = dict(known)
     if since is None and parts and not method.server_holds_graph:

@@ -453,7 +453,7 @@ def _clients(engine: str | type[Clients], ready: Prepared, split: Split, options
              ) -> Clients:
     """Return a run's clients; raise :class:`FedvineError` where the method cannot be set up."""
     method = ready.method
-    held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(split.parts)
+    held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(ready.parts)
     try:
         return _engine(engine)(method, held, ready.plan, ready.protocol, ready.world,
                                server_scorer=ready.scorer, **options)

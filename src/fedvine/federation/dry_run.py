@@ -39,7 +39,8 @@ LEARNS = {
              "users or items",
     "known": "the number of edges at or before each stage's end",
     "tables": "names of the columns of users and items; of numbers also how many, their sum and "
-              "the sum of their squares",
+              "the sum of their squares; of a labelled graph, without names, those of what nodes "
+              "have from amounts and times of their edges",
     "arrivals": "each user's key (an HMAC), and the time at which it was first seen here",
     "blind": "how many names are new here, rounded up to the grain; blinded, they say nothing else",
     "nodes": "numbers of nodes and features, a digest of the columns' names, and the classes: "

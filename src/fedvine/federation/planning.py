@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
-from fedvine.core.expect import Array, Maybe, Number, Several, Text, check
+from fedvine.core.expect import Array, Flag, Maybe, Number, Several, Text, check
 from fedvine.core.replies import RoundAborted
 from fedvine.data.io.nodes import in_order
 from fedvine.data.plan import Plan, by_count, by_time, next_bound
@@ -157,6 +157,8 @@ def planned_tasks(order: Order, run: str, file: Path, here: list[str], send: Sen
         _check_features(said)
         one = next(iter(said.values()))
         found |= {"features": one["features"], "columns": one["columns"]}
+        if one["tables"]:
+            found["tables"] = sites.scales_together(said, send, 0.0, patience)
     for name in sorted(said):
         found["names"] |= {key: text for key, text in zip(
             said[name]["classes"], said[name]["names"], strict=False) if key not in found["names"]}
@@ -209,7 +211,7 @@ def _described(order: Order, run: str, found: Mapping[str, Any], here: list[str]
                        "classes": Several(Text(1000), CLASSES),
                        "names": Several(Text(10_000), CLASSES),
                        "block": Number(0, 0 if plan is None else len(plan["blocks"]), whole=True),
-                       "waiting": Array("int64", (learned,), low=0)})
+                       "waiting": Array("int64", (learned,), low=0), "tables": Flag()})
         return answer
 
     said, lost = sites.asked(here, one, "nodes")

@@ -114,13 +114,16 @@ class SiteTable:
     def tables(self, stop: float) -> dict[str, Any]:
         """Return sums of the tables of users and items (:func:`fedvine.data.node_features.sums`).
 
-        Those of nodes with an edge before ``stop`` count, and of columns of these edges. A column
+        Those of nodes with an edge before ``stop`` count, and of columns of these edges; of a
+        labelled graph the features from its edges, of all nodes. A column
         that fewer of them than the grain have a value in counts as empty. Other counts are rounded
         up to it, and the sums are larger in proportion. Where sums were given before of fewer rows
         more or less than the grain, as before a cell was changed, these are given again: the
         difference would show what these few have.
         """
-        found = sums(self.edges().both_ways().before(stop))
+        table = self.read()
+        found = sums(table if isinstance(table, Graph) else
+                     self.edges().both_ways().before(stop))
         before = self._given()
         for side, columns in found.items():
             columns["numbers"] = {name: self._again(f"{side}/{name}", one, before)
@@ -137,6 +140,8 @@ class SiteTable:
         """Return a column's count, sum and sum of squares, the count a multiple of the grain."""
         if one[0] < self.grain:
             return [0.0, 0.0, 0.0]
+        if self.grain == 1:
+            return one
         count = float(coarse(int(one[0]), self.grain))
         return [count, *(value * count / max(one[0], 1.0) for value in one[1:])]
 
@@ -240,7 +245,7 @@ class SiteGraph:
                 "classes": keys(graph.classes, self.secret, named),
                 "names": sealed(graph.classes, self.secret, named),
                 "block": int(graph.came.node.min()) if graph.came is not None else 0,
-                "waiting": coarse(waiting, self.grain)}
+                "waiting": coarse(waiting, self.grain), "tables": graph.rows is not None}
 
     def part(self, name: str, agreed: Agreed, facts: Mapping[str, Any], live: bool) -> Graph:
         """Return the client's part of a run.
@@ -251,7 +256,7 @@ class SiteGraph:
         self._allow(agreed.named)
         self._check_columns(facts.get("features"), agreed.columns)
         graph = StoredRows.open(self.folder).split.stream if live else self.table
-        found = self._numbered(graph, agreed.classes, agreed.named)
+        found = self._numbered(graph.scaled(facts.get("tables", {})), agreed.classes, agreed.named)
         return replace(found, name=f"federation/{name}",
                        classes=shown(agreed.classes, agreed.names, self.secret))
 

@@ -209,6 +209,9 @@ def _graph(kept: StoredRows, gone: Gone) -> tuple[Split, TaskPlan]:
     left = np.flatnonzero(~gone.rows)
     place = _places(left, len(whole))
     owner = whole.owner
+    if whole.rows is not None:
+        going = np.append(gone.rows, False)
+        whole = whole.with_rows(whole.rows.taken(~going[whole.rows.src] & ~going[whole.rows.dst]))
     graph = replace(whole.induced(left), nodes=np.arange(len(left)))
     if owner is not None:
         stay = _left(owner.of, owner.of[left], gone.client)
@@ -220,6 +223,8 @@ def _graph(kept: StoredRows, gone: Gone) -> tuple[Split, TaskPlan]:
     for name, part in kept.split.parts.items():
         if owner is None or name in owner.names:
             cut = part.induced(np.flatnonzero(place[part.nodes] >= 0))
+            if cut.rows is not None:
+                cut = cut.with_rows(whole.induced(cut.nodes).rows)
             found[name] = replace(cut, nodes=place[cut.nodes].astype(np.int64), owner=owner and (
                 owner._replace(of=owner.of[place[cut.nodes]])))
     return Split(found, graph, kept.split.by), kept.plan.cut_anew(graph)

@@ -26,6 +26,7 @@ from scipy.sparse import csr_matrix, issparse, vstack
 from fedvine.core.errors import FedvineError, Unanswered
 from fedvine.core.lookup import find
 from fedvine.data.dates import moment
+from fedvine.data.edge_rows import EdgeRows
 from fedvine.data.graph import Came, Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.data.io.checks import ask_about_new
@@ -153,7 +154,8 @@ def like(kept: Any, column: str | None = None) -> Look:
     if isinstance(kept, Graph):
         owner = [] if kept.owner is None else [("client", kept.owner.names)]
         return Look(whole={role: all(re.fullmatch(WHOLE, name) for name in names) for role, names
-                           in (("node", _texts(kept)), ("label", kept.classes), *owner)})
+                           in (("node", _texts(kept)), ("label", kept.classes), *owner)},
+                    kinds={} if kept.rows is None else {"edges": kept.rows.kinds})
     roles = ("src", "dst", *(["client"] if column in kept.codes else []))
     return Look(whole={role: role in kept.whole for role in roles}, kinds=_kinds(kept))
 
@@ -419,6 +421,8 @@ def merged(kept: Graph, table: Graph, block: int) -> tuple[Graph, GraphNews]:
     old, now = _texts(kept), _texts(table)
     at = _places(old, now, table.name)
     y, classes = _numbered(table.y, table.classes, kept.classes)
+    was, told = ({} if one.rows is None else one.rows.kinds for one in (kept, table))
+    _check_columns(was, told, table.name)
     _check_nodes(kept, table, at, y, old)
     new = np.setdiff1d(np.arange(len(now)), at)
     rows = np.concatenate([at, new])                # row of the table of each node, by number
@@ -427,13 +431,15 @@ def merged(kept: Graph, table: Graph, block: int) -> tuple[Graph, GraphNews]:
     edges, of_edges = _edges(kept, came.edge, table, number, [*old, *(now[i] for i in new)], block)
     given = (kept.y < 0) & (y[at] >= 0)
     owner = _owners(kept, table, rows, edges)
-    x: Any = (csr_matrix(vstack([kept.x, table.x[new]], format="csr")) if issparse(kept.x) else
-              np.concatenate([kept.x, table.x[new]]))   # type: ignore[list-item]
+    own: Any = (csr_matrix(vstack([kept.own, table.own[new]], format="csr")) if issparse(kept.x)
+                else np.concatenate([kept.own, table.own[new]]))    # type: ignore[list-item]
+    told = _rows_of_edges(kept, table, number, [*old, *(now[i] for i in new)], block)
     grown = replace(
-        kept, x=x, y=y[rows], classes=classes, edges=edges, nodes=np.arange(len(rows)),
+        kept, x=own, rows=None, y=y[rows], classes=classes, edges=edges, nodes=np.arange(len(rows)),
         ids=table.names().take(rows), notes=table.notes, owner=owner,
         came=Came(_stamped(came.node, len(new), block),
-                  _stamped(np.where(given, block, came.label), len(new), block), of_edges))
+                  _stamped(np.where(given, block, came.label), len(new), block), of_edges)
+    ).with_rows(told)
     clients = 0 if owner is None or kept.owner is None else (
         len(owner.names) - len(kept.owner.names))
     return grown, GraphNews(len(new), int(given.sum()), edges.shape[1] - kept.edges.shape[1],
@@ -447,7 +453,7 @@ def _check_nodes(kept: Graph, table: Graph, at: np.ndarray, y: np.ndarray, ids: 
                            f"{kept.features}; {_AGAIN}")
     changed = {}
     if not _is_degree(table):       # a node keeps the degree with which it came
-        differs: Any = kept.x != table.x[at]
+        differs: Any = kept.own != table.own[at]
         changed["other features"] = np.asarray(differs.sum(1)).reshape(-1) > 0
     changed["another class"] = (kept.y >= 0) & (y[at] != kept.y)
     if clients := _clients(kept, table):
@@ -457,6 +463,16 @@ def _check_nodes(kept: Graph, table: Graph, at: np.ndarray, y: np.ndarray, ids: 
         what = min(found, key=lambda kind: found[kind])
         raise FedvineError(f'{table.name}: node "{ids[found[what]]}" has {what} than before; '
                            f"{_AGAIN}")
+
+
+def _check_columns(was: dict[str, str], now: dict[str, str], name: str) -> None:
+    """Raise where other columns of edges are read than before, or of another kind."""
+    for column in (*was, *now):
+        if was.get(column) != now.get(column):
+            old, new = (f"a {kinds[column]}" if column in kinds else "not read"
+                        for kinds in (was, now))
+            raise FedvineError(f'Column "{column}" of the edges of {name} was {old} when the run '
+                               f"began, and is {new} now; write and name it as it was.")
 
 
 def _edges(kept: Graph, came: np.ndarray, table: Graph, number: np.ndarray, ids: list[str],
@@ -475,6 +491,39 @@ def _edges(kept: Graph, came: np.ndarray, table: Graph, number: np.ndarray, ids:
     order = np.argsort(every)
     return (np.stack(np.divmod(every[order], max(count, 1))).astype(np.int32),
             _stamped(came, len(new), block)[order])
+
+
+def _rows_of_edges(kept: Graph, table: Graph, number: np.ndarray, ids: list[str], block: int
+                   ) -> EdgeRows | None:
+    """Return all rows of the table of edges, numbered as the run's nodes, with their blocks.
+
+    A row that the run has keeps its block, also where an end of it is a node only now.
+    """
+    old, now = kept.rows, table.rows
+    if old is None or now is None:
+        return None
+    number = np.append(number, -1)
+    ends = np.stack([number[now.src], number[now.dst]], 1)
+    known = np.where(ends < len(kept), ends, -1)
+    key, count = _kinds_of(*(np.concatenate([e, rows.values.view(np.int64)], 1) for e, rows in (
+        (np.stack([old.src, old.dst], 1).astype(np.int64), old), (known, now))))
+    mine, theirs = key[:len(old)], key[len(old):]
+    lost = _beyond(mine, np.bincount(theirs, minlength=count))
+    if len(lost):
+        a, b = (ids[i] if i >= 0 else "a node of somebody else"
+                for i in (int(old.src[lost[0]]), int(old.dst[lost[0]])))
+        said = ", ".join(f"{name} {value:g}" for (name, kind), value in zip(
+            old.kinds.items(), old.values[lost[0]], strict=True) if kind != CATEGORY)
+        raise FedvineError(f'{table.name}: a row of the edges from "{a}" to "{b}" ({said}) has '
+                           f"vanished or changed; {_AGAIN}")
+    came = np.full(len(now), block, np.int32)
+    new = _beyond(theirs, np.bincount(mine, minlength=count))
+    first = np.setdiff1d(np.arange(len(now)), new)
+    assert old.came is not None
+    came[first[np.argsort(theirs[first], kind="stable")]] = old.came[np.argsort(mine,
+                                                                                kind="stable")]
+    return EdgeRows(ends[:, 0].astype(np.int32), ends[:, 1].astype(np.int32), now.values,
+                    old.kinds, came)
 
 
 def _clients(kept: Graph, table: Graph) -> tuple[np.ndarray, tuple[str, ...]] | None:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedvine.core.errors import FedvineError, near
 from fedvine.data.dates import moment
 from fedvine.data.io.look import Look
-from fedvine.data.io.nodes import names_of
+from fedvine.data.io.one_table import names_of
 from fedvine.data.io.read import from_frame
 from fedvine.data.plan import ask_about_far
 from fedvine.data.stream import EventStream

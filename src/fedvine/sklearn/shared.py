@@ -23,7 +23,7 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import build
-from fedvine.data.io.nodes import names_of
+from fedvine.data.io.one_table import names_of
 from fedvine.experiments import run_folder
 from fedvine.experiments.run import Run
 

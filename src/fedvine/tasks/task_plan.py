@@ -380,7 +380,7 @@ class TaskPlan:
         if not self.living:
             return graph
         known = replace(graph, classes=graph.classes[:self.classes_at[t]])
-        return known.kept(self._came(known).edge <= self.block(t))
+        return known.kept(self._came(known).edge <= self.block(t)).of_rows_until(self.block(t))
 
 
 def lowest(hashes: np.ndarray, share: float) -> float:

@@ -13,13 +13,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.progress import (
     BarColumn,
     Progress,
@@ -37,10 +35,11 @@ from fedvine.data.ids import Ids
 from fedvine.data.io import checks
 from fedvine.data.io import source as sources
 from fedvine.data.io.columns import NONE, Columns, is_date, strict_date, zoned
+from fedvine.data.io.graph_edges import Told, read_edges
 from fedvine.data.io.look import Look
-from fedvine.data.io.parts import literal
+from fedvine.data.io.one_table import OneTable, opened_table
 from fedvine.data.io.source import Source
-from fedvine.data.io.store import cell, sentence, words_of
+from fedvine.data.io.store import words_of
 from fedvine.data.node_data import SINCE, NodeTable, code
 from fedvine.data.stream import CATEGORY, NUMBER, EventStream
 
@@ -52,103 +51,15 @@ BATCH = 1 << 20         # their values in one batch, at most (or 2,048 rows)
 SHOWN = 10_000_000      # values from which on a bar is shown
 
 
-# -- one table -------------------------------------------------------------------------------------
-class OneTable(NamedTuple):
-    """A table that DuckDB can read.
-
-    ``label`` is its name in messages, ``timezone`` that of dates that name none.
-    """
-
-    connection: duckdb.DuckDBPyConnection
-    source: Source
-    label: str
-    timezone: str | None = None
-
-    def check(self, roles: dict[str, str]) -> None:
-        """Raise :class:`FedvineError` for a column that is not there, or has two roles."""
-        _different(self.label, roles)
-        known = self.source.columns
-        for column in roles.values():
-            if column not in known:
-                raise FedvineError(f'{self.label} has no column "{column}"{near(column, known)}; '
-                                   f"it has {short(', '.join(known), 200)}.")
-
-    def raw(self, roles: dict[str, str], more: Sequence[str] = (), missing: Sequence[str] = ()
-            ) -> Columns:
-        """Make table ``raw`` with one column a role; return the checks of its values.
-
-        ``more`` are columns that are read too, as ``f0``, ``f1``, ...; ``missing`` the words of
-        cells that count as empty.
-        """
-        self.check({**roles, **{f"f{i}": column for i, column in enumerate(more)}})
-        known = self.source.columns
-        held = {**roles, **{f"f{i}": column for i, column in enumerate(more)}}
-        taken = ", ".join(f"{cell(known[c], missing)} AS {role}" for role, c in held.items())
-        self.connection.execute(f"CREATE TABLE raw AS SELECT {taken} FROM {self.source.relation}")
-        return Columns(self.connection, self.label, roles, self.source, self.timezone)
-
-    def arrow(self, picked: str) -> pa.Table:
-        """Return columns of ``raw`` in the order of its rows."""
-        with self.connection.cursor() as cursor:    # a check may have left its own result open
-            return cursor.sql(f"SELECT {picked} FROM raw ORDER BY rowid").to_arrow_table()
-
-    def rows(self, query: str) -> list[tuple]:
-        """Return the rows of a query."""
-        return self.connection.execute(query).fetchall()
-
-
-@contextlib.contextmanager
-def opened_table(table: Any, kind: str, wanted: Sequence[str], database: str | None = None,
-                 timezone: str | None = None) -> Iterator[OneTable]:
-    """Open a table; ``wanted`` columns show a CSV's delimiter; ``database`` runs a query.
-
-    ``timezone`` is that of dates that name none.
-    """
-    query = sources.is_query(table)
-    path = Path(table) if isinstance(table, str | os.PathLike) and not query else None
-    label = f"the {'query' if query else 'frame'} of {kind}" if path is None else str(path)
-
-    def opened(connection: duckdb.DuckDBPyConnection) -> Source:
-        if path is not None:
-            return sources.from_files(connection, sources.files(path),
-                                      list(dict.fromkeys(wanted)), whole=True)
-        if not query:
-            return sources.from_frame(connection, table)
-        if database is None:
-            return sources.from_query(connection, str(table))
-        from fedvine.data.io.database import from_database
-        return from_database(connection, database, str(table))
-
-    # Each thread needs room for 2,048 rows of its own, and a wide table has many values in them.
-    with duckdb.connect(config={**sources.CLOSED, "threads": 1}) as connection:
-        try:
-            connection.execute(f"SET GLOBAL TimeZone = {literal(timezone or 'UTC')}")
-            yield OneTable(connection, opened(connection), label, timezone)
-        except duckdb.OutOfMemoryException as error:
-            raise FedvineError(f"{label} needs more memory than there is; read fewer columns or "
-                               "rows.") from error
-        except duckdb.Error as error:
-            raise FedvineError(sentence(error, label)) from error
-
-
-def names_of(values: Any, column: str, kind: str) -> list[str]:
-    """Return the names in a column of a frame, as those of a table that is read.
-
-    Raises :class:`FedvineError` for a value that is empty or no name, with its row; ``column`` is
-    the column's name, ``kind`` says what the frame is of.
-    """
-    with opened_table({column: values}, kind, [column]) as table:
-        sql, _ = table.raw({"n": column}).name("n")
-        return table.arrow(f"CAST({sql} AS VARCHAR) AS n")["n"].to_pylist()
-
-
 # -- a labelled graph ------------------------------------------------------------------------------
 def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = "label",
                client: str | None = None, src: str = "src", dst: str = "dst",
                features: Sequence[str] | None = None,
                scales: Mapping[str, Sequence[float]] | None = None, name: str | None = None,
                sure: bool = False, missing: Sequence[str] = (), unit: bool = False,
-               database: str | None = None, look: Look | None = None) -> Graph:
+               database: str | None = None, time: str | None = None, weight: str | None = None,
+               edge_features: Sequence[str] = (), time_format: str | None = None,
+               timezone: str | None = None, look: Look | None = None) -> Graph:
     """Read a labelled graph of N nodes from a table of nodes and one of edges.
 
     Each table is a CSV or Parquet file, a folder or pattern of them, or an SQL query, as in
@@ -159,7 +70,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
 
     Args:
         nodes: the table of nodes.
-        edges: the table of edges; columns other than ``src`` and ``dst`` are not used.
+        edges: the table of edges.
         node: column of ids, whole numbers or text, each once; None: ``node``, or else ``id``.
         label: column of classes, text or numbers, numbered in the order of the numbers, or of the
             alphabet; empty or NaN where unknown (-1).
@@ -177,7 +88,14 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         missing: words such as ``NA`` whose cells count as empty, among labels and names.
         unit: divide each node's features by their length, as for counts of words.
         database: where tables that are queries are, as in :func:`fedvine.read`.
-        look: which names were whole numbers when a run began, and are now.
+        time: column of the edges: their times. With it, ``weight`` or ``edge_features`` each node
+            has features from its edges (:mod:`fedvine.data.edge_rows`), and one end of an edge may
+            be the node of somebody else, not in the table of nodes.
+        weight: column of the edges: finite numbers, such as amounts.
+        edge_features: columns of the edges: numbers, and text as categories.
+        time_format: how times are written, as in :func:`fedvine.read`.
+        timezone: of times that name none; UTC if not said.
+        look: which names were whole numbers when a run began, and are now, and kinds of columns.
 
     Returns:
         The graph; remarks on the tables are in ``notes``.
@@ -228,17 +146,22 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
             if not unit:
                 checks.ask_about_scales(table.label, x, taken)
         bare, origin = len(known) == len(roles), table.label
-    with opened_table(edges, "edges", [src, dst], database) as table:
-        ends = _ends(table, {"src": src, "dst": dst}, ids, origin, whole_of.get("node", whole))
-        notes += checks.of_unused(table.label, [c for c in table.source.columns
-                                                if c not in (src, dst)])
+    told = Told(time, weight, edge_features, time_format,
+                {} if look is None else look.kinds.get("edges", {}))
+    wanted = [src, dst, *told.columns.values()]
+    with opened_table(edges, "edges", wanted, database, timezone) as table:
+        ends, rows, more = read_edges(table, {"src": src, "dst": dst}, told, ids, origin,
+                                      whole_of.get("node", whole), sure)
+        notes += more + checks.of_unused(table.label, [c for c in table.source.columns
+                                                       if c not in wanted])
     names = Ids.of(ids.cast(pa.int64()).to_numpy() if whole else ids.to_pylist())
     graph = Graph.make(x, ends, y, classes=classes, owner=owner, name=name or _name(nodes),
                        ids=names)
-    if more := ends.shape[1] - graph.edges.shape[1]:
-        notes.append(f"{table.label}: {more:,} of {ends.shape[1]:,} rows are loops, or edges that "
-                     "are there already; they do not count.")
-    graph = replace(graph, notes=tuple(notes), columns=tuple(taken))
+    if again := ends.shape[1] - graph.edges.shape[1]:
+        notes.append(f"{table.label}: {again:,} of {ends.shape[1]:,} rows are loops, or edges that "
+                     "are there already; they do not count"
+                     f"{'' if rows is None else ' as neighbours'}.")
+    graph = replace(graph, notes=tuple(notes), columns=tuple(taken)).with_rows(rows)
     if graph.features:
         return graph
     if not bare or not graph.edges.size:
@@ -255,17 +178,6 @@ def _name(nodes: Any) -> str:
     if sources.is_query(nodes) or not isinstance(nodes, str | os.PathLike):
         return "graph"
     return sources.title(nodes)
-
-
-def _different(label: str, roles: dict[str, str]) -> None:
-    many = Counter(column for column in roles.values() if isinstance(column, str))
-    for role, column in roles.items():
-        if not isinstance(column, str):
-            raise FedvineError(f"{role} is {column!r}, but must be the name of a column.")
-        if many[column] > 1:
-            twice = [r if r[0] != "f" else "features" for r, c in roles.items() if c == column]
-            raise FedvineError(f'{" and ".join(dict.fromkeys(twice))} are the same column '
-                               f'"{column}" of {label}; name two.')
 
 
 def _scale(x: np.ndarray, names: Sequence[str], scales: Mapping[str, Any], label: str) -> None:
@@ -356,42 +268,6 @@ def _features_of(table: OneTable, features: Any, taken: set[str]) -> list[str]:
             or not all(isinstance(f, str) for f in features)):
         raise FedvineError(f"features is {features!r}, but must be names of columns.")
     return list(features)
-
-
-# -- the edges -----------------------------------------------------------------------------------
-def _ends(table: OneTable, roles: dict[str, str], ids: pa.Array, origin: str,
-          whole: bool | None) -> np.ndarray:
-    """Return the nodes' numbers of the edges' ends, int64 [2, E].
-
-    ``whole``: whether the nodes' names are whole numbers; ends are named likewise, or as their own
-    column has them where more are nodes then.
-    """
-    columns = table.raw(roles)
-    (count,), = table.rows("SELECT count(*) FROM raw")
-    ends = np.empty((2, count), np.int64)
-    for i, role in enumerate(roles):
-        names, place = _found(table, columns.name(role, whole)[0], ids)
-        if place.null_count:
-            own = _found(table, columns.name(role)[0], ids)
-            names, place = own if own[1].null_count < place.null_count else (names, place)
-        if missing := place.null_count:
-            row = int(np.argmax(place.is_null().to_numpy(zero_copy_only=False)))
-            name = names[row].as_py()
-            like = naming.close(name, ids.to_pylist()) if len(ids) < 100_000 else None
-            raise FedvineError(
-                f'{table.label}: column "{roles[role]}" holds "{short(name)}" '
-                f"{columns.place(row)}, which is no node of {origin}"
-                + (f' (but "{short(like)}" is)' if like else "")
-                + (f", nor are those of {missing - 1:,} more rows" if missing > 1 else "")
-                + "; add it there or leave that row out.")
-        ends[i] = place.to_numpy()
-    return ends
-
-
-def _found(table: OneTable, sql: str, ids: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the names in a column, and their places among ``ids``, null where they have none."""
-    names = table.arrow(f"CAST({sql} AS VARCHAR) AS n")["n"].combine_chunks()
-    return names, pc.index_in(names, value_set=ids)     # type: ignore[attr-defined]
 
 
 # -- columns of numbers of a wide table: one array, filled piece by piece --------------------------
