@@ -15,7 +15,7 @@ from fedvine.experiments.answers import read_tables
 from fedvine.experiments.erase import erase, prepared
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.receipts import check_receipt
-from fedvine.experiments.reopened import forecasts_of
+from fedvine.experiments.reopened import forecasts_of, open_run
 from fedvine.experiments.run import run as prepare
 from fedvine.experiments.run_folder import RunFolder
 
@@ -200,13 +200,13 @@ def test_the_next_night_goes_on_without_the_person():
 
 def nodes(gone=()):
     draw = np.random.default_rng(0)
-    rows = [(f"n{i}", ("x", "y", "z")[i % 3], ("ada", "bo")[i % 2],
+    rows = [(f"node{i}", ("x", "y", "z")[i % 3], ("ada", "bo")[i % 2],
              *draw.normal(i % 3, 1, 4).round(3)) for i in range(60)]
     ends = draw.integers(0, 60, (120, 2))
     Path("nodes.csv").write_text("node,label,town,a,b,c,d\n" + "".join(
         ",".join(map(str, row)) + "\n" for row in rows if row[0] not in gone))
     Path("edges.csv").write_text("src,dst,paid\n" + "".join(
-        f"n{a},n{b},{a * b}\n" for a, b in ends if not {f"n{a}", f"n{b}"} & set(gone)))
+        f"node{a},node{b},{a * b}\n" for a, b in ends if not {f"node{a}", f"node{b}"} & set(gone)))
 
 
 @pytest.mark.parametrize("by", [{}, {"client": "town"}, {"client": "town", "weight": "paid"}],
@@ -219,13 +219,16 @@ def test_a_node_of_a_labelled_graph(by):
             "method": {"name": "hop_ral"}}).run(out).finish()
 
     nodes()
-    labels("run")
-    erase("run", {"node": ["n7", "n8"]})
-    assert b"n7" not in bytes_of("run/data") and b"n8" not in bytes_of("run/data")
-    again = labels("run")
-    nodes(["n7", "n8"])
-    if by:      # a partition deals other nodes otherwise
+    first, gone = labels("run"), [f"node{i}" for i in range(7, 40)]
+    erase("run", {"node": gone}, exact=True)
+    assert not any(name.encode() in bytes_of("run/data") for name in gone)
+    if by:
+        again = labels("run")
+        nodes(gone)
         assert scores(again) == scores(labels())
+    else:       # a partition deals others otherwise, and others are for the test
+        assert open_run("run").run.plan != first.plan
+        assert open_run("run").labels().num_rows == 27
 
 
 @pytest.mark.parametrize("method", ["popularity", "fedlink_plus"])
@@ -262,12 +265,20 @@ def memory(folder):
         for name, held in sides.items()}
 
 
+def sides(folder):
+    """Return the whole memory of the server and of each client."""
+    save = RunFolder(Path(folder), None).restore()
+    return {"server": unpack(save.server)["server"],
+            **{name: unpack(packed)["memory"] for name, packed in save.clients.items()}}
+
+
 def equal(one, other):
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(equal(one[k], other[k]) for k in one)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(equal, one, other))
-    return np.array_equal(one, other, equal_nan=getattr(one, "dtype", np.dtype("O")).kind == "f")
+    one, other = np.asarray(one), np.asarray(other)
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 @pytest.mark.parametrize("method", ["popularity", "edgebank", "fedlink_plus"])
@@ -290,6 +301,48 @@ def test_at_once_counts_are_those_of_a_run_that_never_had_the_rows(method, names
     split = experiment.data.open().before(first.plan.bounds[-1]).split("town")
     prepare(experiment.method, split, first.plan, protocol=experiment.protocol, out="run").finish()
     assert equal(counted, memory("run")[0])
+
+
+SETTLED = {"right", "held", "tried", "unseen", "chosen", "levels", "level", "held back", "model",
+           "optimizer", "alone", "correction", "against"}
+
+
+def counted(held):
+    """What is summed over nodes, in a memory."""
+    if not isinstance(held, dict):
+        return held
+    return {key: counted(value) for key, value in held.items()
+            if key not in SETTLED | {"weight", "rows", "means", "closed" if "own" in held else ""}}
+
+
+@pytest.mark.parametrize("method", [{"name": "hop_ral"}, {"name": "power_plus", "rounds": 0},
+                                    {"name": "power_plus", "rounds": 2, "width": 64},
+                                    {"name": "power_plus", "rounds": 1, "width": 0}])
+def test_at_once_sums_over_nodes_are_those_of_a_run_that_never_had_them(method):
+    def labels(out):
+        return Experiment.model_validate({
+            "data": {"source": "nodes.csv", "edges": "edges.csv", "client": "town",
+                     "weight": "paid"}, "stages": 1, "method": method}).run(out).finish()
+
+    nodes()
+    labels("run")
+    before = sides("run"), sides("run/final")
+    assert prepared("run", {"node": ["node7", "node8"]}).at_once
+    receipt = check_receipt(erase("run", {"node": ["node7", "node8"]}))
+    assert receipt["kind"] == "at once" and receipt["sampled_at_most"] == 2
+    assert b"node7" not in bytes_of("run") and b"node8" not in bytes_of("run")
+    named = open_run("run").labels()["node"].to_pylist()
+    assert "node9" in named and not {"node7", "node8"} & set(named)
+    nodes(["node7", "node8"])
+    labels("other")
+    for place, old in zip((".", "final"), before, strict=True):
+        now, other = sides(f"run/{place}"), sides(f"other/{place}")
+        for side in now:
+            assert equal(counted(now[side]), counted(other[side])), (place, side)
+        assert not equal(counted(now["server"]), counted(old["server"]))
+        if "closed" in now["server"] and now["server"]["closed"]:
+            for key in ("chosen", "right", "level"):
+                assert equal(now["server"]["closed"][key], old["server"]["closed"][key])
 
 
 @pytest.mark.slow

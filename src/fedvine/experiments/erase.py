@@ -89,7 +89,7 @@ def prepared(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]],
     stage, stages = 0 if save is None else int(save[:6]) + 1, len(kept.plan)
     said = run_folder.read_summary(folder) or {}
     whole = said.get("seconds_total")
-    return Asked(not exact and _end(Path(folder), kept, split, gone) is not None,
+    return Asked(not exact and _ends(Path(folder), kept, split, gone) is not None,
                  int(gone.rows.sum()), _holding(kept, gone), stage, stages,
                  whole and whole * (stages - stage) / max(stages, 1))
 
@@ -128,7 +128,8 @@ def erase(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]] | N
     found = run_folder.read_experiment(place)
     final = draft.pop("final")
     if draft["kind"] == AT_ONCE:
-        _count_again(place, found, draft["save"])
+        for which, save in draft["save"].items():
+            _count_again(place, found, which, save)
     else:
         source = {key: found["data"][key] for key in ("digest", "names", "edges", "experiment")
                   if key in found["data"]}
@@ -176,17 +177,24 @@ def correct(folder: str | os.PathLike[str], found: Changed, relearn: bool) -> No
         shutil.rmtree(place / PENDING)
 
 
-def _count_again(place: Path, found: dict[str, Any], name: str) -> None:
-    """Make the memory of a save again from the rows that are left; what was learned stays."""
-    folder = run_folder.RunFolder(place, None)
+def _count_again(place: Path, found: dict[str, Any], which: str, name: str) -> None:
+    """Make the memory of a save again from the rows that are left; what was learned stays.
+
+    ``which``: ``"."`` for the run, or that of the model that answers, inside its folder.
+    """
+    folder = run_folder.RunFolder(place / which, None)
     with folder.alone():
         old = folder.restore(common={name})
         assert old is not None
-        how = method_of(place, found).counting(old.t + 1)
+        state = unpack(old.server)
+        how = method_of(place, found).counting(old.t + 1, state["server"])
         assert how is not None
-        made = of_kept(place, found, method=how.method).unscored()
-        next(stage for stage in made if stage.t == old.t)
-        state, memory = unpack(old.server), made.server
+        made = of_kept(place, found, method=how.method, final=which == FINAL)
+        if which == FINAL:
+            assert made.on_all is not None
+            made = made.on_all()
+        next(stage for stage in made.unscored() if stage.t == old.t)
+        memory = made.server
         assert memory is not None
         server = {**memory.dump(), **{key: state["server"][key] for key in how.server}}
         clients = {}
@@ -211,9 +219,10 @@ def _write(place: Path, kept: StoredRows, gone: erased.Gone, said: dict[str, Any
     """Write all that is to be put in place, whole or not at all."""
     split, plan = erased.without(kept, gone)
     found = run_folder.read_experiment(place)
-    save = _end(place, kept, split, gone) if said["kind"] == AT_ONCE else None
-    if save is not None:    # the edges of a stage that it may have learned weights from
+    save: Any = _ends(place, kept, split, gone) if said["kind"] == AT_ONCE else None
+    if save is not None:    # the rows of a stage that it may have learned weights from
         said |= {"sampled_at_most": int(gone.rows.sum())}
+        plan = kept.plan
     else:
         said |= {"kind": said["kind"].replace(AT_ONCE, EXACT)}
         save = _save_before(place, kept, split, gone)
@@ -229,10 +238,13 @@ def _write(place: Path, kept: StoredRows, gone: erased.Gone, said: dict[str, Any
         "stages": len(plan), "note": LATER, "save": save, "final": (place / FINAL).exists()}
     with atomic_folder(place / PENDING) as target:
         StoredRows.create(target / "data", split, plan, **facts)
+        facts = found
         if clients is not None and not set(clients) <= set(split.parts) and kept.split.by:
-            stay = [name for name in clients if name in split.parts]
-            (target / "experiment.toml").write_text(tomlkit.dumps(
-                {"format": FORMAT, **_with_clients(found, stay)}))
+            facts = _with_clients(found, [name for name in clients if name in split.parts])
+        if not plan.living:     # of a graph other nodes may be for the test
+            facts = {**facts, "stages": plan.facts()}
+        if facts != found:
+            (target / "experiment.toml").write_text(tomlkit.dumps({"format": FORMAT, **facts}))
         (target / "receipt.json").write_text(json.dumps(draft))
 
 
@@ -252,9 +264,12 @@ def _put_in_place(place: Path) -> None:
     draft = json.loads((pending / "receipt.json").read_text("utf-8"))
     if not (pending / "data").exists():     # all that follows was done
         return
-    at_once = draft["kind"] == AT_ONCE
-    rests = [name for name in _RESTS if not (at_once and name in ("summary.json", "clients.json"))]
-    drop(place, draft["save"], draft["save"] if at_once else "", rests)
+    if draft["kind"] == AT_ONCE:
+        stay = ("summary.json", "clients.json", *([FINAL] if FINAL in draft["save"] else []))
+        for which, save in draft["save"].items():
+            drop(place / which, save, save, [name for name in _RESTS if name not in stay])
+    else:
+        drop(place, draft["save"])
     if (pending / "experiment.toml").exists():
         os.replace(pending / "experiment.toml", place / "experiment.toml")
     shutil.rmtree(place / "data", ignore_errors=True)
@@ -307,16 +322,20 @@ def _save_before(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -
     return fits[-1]
 
 
-def _end(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -> str | None:
-    """Return the newest save of the end of a stage; None where not all can be done at once."""
-    ends = [save.name for save in sorted(place.glob("saves/[0-9]*"))
-            if read_object(save / "position.json").get("end")]
-    fits = not (gone.client.any() or (place / FINAL).exists()) and (
-        set(split.parts) == set(kept.split.parts))
-    found = run_folder.read_experiment(place)
-    if not ends or not fits or method_of(place, found).counting(int(ends[-1][:6]) + 1) is None:
-        return None
-    return ends[-1]
+def _ends(place: Path, kept: StoredRows, split: Any, gone: erased.Gone) -> dict[str, str] | None:
+    """Return the newest save of the end of a stage, of the run and of the model that answers.
+
+    They stand by the place of these in the folder. None where not all can be done at once.
+    """
+    found, fits = {}, not gone.client.any() and set(split.parts) == set(kept.split.parts)
+    method = method_of(place, run_folder.read_experiment(place))
+    for which in (".", *([FINAL] if (place / FINAL).exists() else [])):
+        ends = [save for save in sorted(place.glob(f"{which}/saves/[0-9]*"))
+                if read_object(save / "position.json").get("end")]
+        if not ends or not fits or method.counting(int(ends[-1].name[:6]) + 1) is None:
+            return None
+        found[which] = ends[-1].name
+    return found
 
 
 def _lead(place: Path) -> int:

@@ -35,7 +35,7 @@ have no noise, so ``share`` must not be rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -47,6 +47,7 @@ from fedvine.core.clients import Clients
 from fedvine.core.errors import MethodError
 from fedvine.core.expect import Array, Flag
 from fedvine.core.method import (
+    NOTHING,
     At,
     Client,
     Counting,
@@ -133,7 +134,7 @@ class FedLinkPlus(Method):
     def tiny(cls):
         return cls(rounds=3, sampled=20, negatives=3, stages=2, capacity=400)
 
-    def counting(self, stages: int) -> Counting | None:
+    def counting(self, stages: int, server: Mapping[str, Any] = NOTHING) -> Counting | None:
         if self.noisy():
             return None
         same = self.model_copy(update={"rounds": 0, "calibrate": False, "check": False,

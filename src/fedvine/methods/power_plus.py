@@ -31,11 +31,12 @@ the network alone, with ``rows`` as their weight.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import model_validator
+from pydantic import PrivateAttr, model_validator
 from scipy.sparse import issparse
 
 from fedvine.aggregate.aggregate import participants
@@ -44,7 +45,7 @@ from fedvine.aggregate.noise import from_fixed, noised, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Array
-from fedvine.core.method import At, Client, Field, Server, World, on_client
+from fedvine.core.method import NOTHING, At, Client, Counting, Field, Server, World, on_client
 from fedvine.core.state import unsent
 from fedvine.methods._power_plus import choice, own_sums, prior
 from fedvine.methods._power_plus.propagation import means, smoothed, summed
@@ -88,6 +89,16 @@ class PowerPlus(choice.Choosing):
         return 9 if self.corrects else 8
 
     # -- memory ------------------------------------------------------------------------------------
+    _kept: dict[str, Any] | None = PrivateAttr(default=None)    # choices of a run that counts again
+
+    def counting(self, stages: int, server: Mapping[str, Any] = NOTHING) -> Counting | None:
+        if self.noisy():
+            return None
+        same = self.model_copy(update={"rounds": min(self.rounds, 1)})
+        closed = server.get("closed")
+        same._kept = {name: closed[name] for name in choice.CHOSEN} if closed else {}
+        return Counting(same, ("model", "alone"), ("model", "optimizer", *choice.OF_CLIENT))
+
     def noisy(self) -> bool:
         return self.noise > 0
 
@@ -95,7 +106,7 @@ class PowerPlus(choice.Choosing):
         C, F = world.facts["classes"], world.facts["features"]
         return Server(model=super().start(world).model, sums=torch.zeros(C, F),
                       counts=torch.zeros(C), alone={},
-                      closed=self.nothing(world) if self.width else {})
+                      closed={**self.nothing(world), **(self._kept or {})} if self.width else {})
 
     def setup(self, client: Client) -> None:
         super().setup(client)
@@ -122,7 +133,7 @@ class PowerPlus(choice.Choosing):
             self.add_products(server, clients)
             self.solve(server, clients.world)
             if not self.rounds:
-                self.choose(server, clients)
+                self.settle(server, clients)
 
     def add_classes(self, server: Server, total: np.ndarray) -> None:
         """Add sums of :meth:`classes` to those of the server."""
@@ -170,7 +181,15 @@ class PowerPlus(choice.Choosing):
         if at.last:
             self.add_late(server, clients)
             if self.width:
-                self.choose(server, clients)
+                self.settle(server, clients)
+
+    def settle(self, server: Server, clients: Clients) -> None:
+        """Choose a trial, or in a run that counts again answer by the one that was chosen."""
+        if self._kept is None:
+            self.choose(server, clients)
+        else:
+            server.closed["shares"] = prior.log_shares(np.asarray(server.counts, float))
+            self.solve(server, clients.world)
 
     def add_late(self, server: Server, clients: Clients) -> None:
         """Add sums that did not come when the task began, of clients that are back."""
@@ -187,6 +206,8 @@ class PowerPlus(choice.Choosing):
         """Train E epochs from the global model; ``means`` float32 [C, F] are the rows to replay."""
         client.means = means
         client.closed = client.closed if closed is None else closed
+        if self._kept is not None:
+            return {"model": model, "size": 1}
         return self.train(client, model)
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:

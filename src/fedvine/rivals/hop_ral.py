@@ -36,6 +36,7 @@ What the description leaves open, or what is done otherwise here:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -44,7 +45,17 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix, diags
 
 from fedvine.core.expect import Array, Maybe
-from fedvine.core.method import At, Client, Counting, Field, Method, Server, World, on_client
+from fedvine.core.method import (
+    NOTHING,
+    At,
+    Client,
+    Counting,
+    Field,
+    Method,
+    Server,
+    World,
+    on_client,
+)
 from fedvine.core.rng import rng
 from fedvine.core.state import unsent
 from fedvine.data.graph import Graph
@@ -75,7 +86,7 @@ class HopRal(Method):
     def tiny(cls) -> Self:
         return cls(width=4, expansion=6)
 
-    def counting(self, stages: int) -> Counting | None:
+    def counting(self, stages: int, server: Mapping[str, Any] = NOTHING) -> Counting | None:
         return Counting(self)
 
     @property

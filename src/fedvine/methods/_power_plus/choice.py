@@ -45,6 +45,9 @@ RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 STEPS = (2, 0)
 ROWS = (0.5, 0.0, 1.0, 2.0)
 NETS = (0.2, 0.0, 0.5, 1.0)
+# What is chosen by answers, not summed over rows: in ``server.closed``, and of a client.
+CHOSEN = ("right", "held", "tried", "unseen", "chosen", "levels", "level", "held back")
+OF_CLIENT = ("right", "tried", "correction", "alone", "against")
 UNSEEN = 8          # one labelled node in so many judges the network, which does not learn from it
 
 
