@@ -2,10 +2,13 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tomlkit
+from wrong import fedvine
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
@@ -154,6 +157,53 @@ def test_an_empty_night_and_one_that_lost_a_node_change_nothing(tmp_path):
     with pytest.raises(FedvineError, match=r'" has vanished|is no node of'):
         experiment(tmp_path).run(tmp_path / "run")
     assert files(tmp_path / "run") == before
+
+
+def correct(folder):
+    """Change a label, a feature and an amount; take out a node with its edges, and an edge."""
+    with open(folder / "nodes.csv", newline="") as file:
+        head, *nodes = csv.reader(file)
+    with open(folder / "edges.csv", newline="") as file:
+        first, *edges = csv.reader(file)
+    gone = nodes.pop(5)[0]
+    nodes[2][-1] = "ab"[nodes[2][-1] == "a"]
+    nodes[3][1] = "9.5"
+    edges = [row for row in edges if gone not in row]
+    early = [row for row in edges if all(int(end[1:]) < NIGHTS[0][0] for end in row[:2])]
+    early[1][2] = "1000"
+    edges = [row for row in edges if set(row[:2]) != set(early[4][:2])]
+    for name, rows in (("nodes.csv", [head, *nodes]), ("edges.csv", [first, *edges])):
+        with open(folder / name, "w", newline="") as file:
+            csv.writer(file).writerows(rows)
+
+
+@pytest.mark.parametrize("told", [None, {"weight": "paid"}], ids=["plain", "amounts"])
+def test_what_has_changed_is_learned_again_or_comes_as_new(tmp_path, told):
+    here, other = tmp_path / "here", tmp_path / "other"
+    here.mkdir(), other.mkdir()
+    grow(here, NIGHTS[:2], told=told)
+    correct(here)
+    before = files(here / "run")
+    with pytest.raises(FedvineError, match=r"node \"n\d+\" has .*--changed relearn"):
+        experiment(here, told=told).run(here / "run")
+    Path(here / "e.toml").write_text(tomlkit.dumps(experiment(here, told=told).plain()))
+    code, _, said = fedvine("run", str(here / "e.toml"), "--out", str(here / "run"))
+    assert code == 4 and "--changed append" in said
+    assert files(here / "run") == before
+    shutil.copytree(here / "run", here / "late")
+    again = experiment(here, told=told).run(here / "run", changed="relearn").finish()
+    for night in NIGHTS[:2]:
+        write(other, *night)
+        correct(other)
+        done = experiment(other, told=told).run(other / "run").finish()
+    assert plain(scores(again)) == plain(scores(done)) and memory(again) == memory(done)
+    late = experiment(here, told=told).run(here / "late", changed="append", now=True).finish()
+    graph = late.ready.stream
+    assert len(graph) == len(again.ready.stream)
+    newest = {graph.ids[i] for i in np.flatnonzero(graph.came.node == graph.came.node.max())}
+    with open(here / "nodes.csv", newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    assert newest == {rows[2][0], rows[3][0]}
 
 
 @pytest.mark.slow

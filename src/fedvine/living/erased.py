@@ -18,8 +18,8 @@ from fedvine.data.graph import Graph, Owner
 from fedvine.data.node_data import NodeData
 from fedvine.data.split import LazyParts, Split, owning_node, parts
 from fedvine.data.stream import EventStream
-from fedvine.living.news import Changed
-from fedvine.living.rows import StoredRows
+from fedvine.living.news import Changed, ChangedGraph
+from fedvine.living.rows import StoredRows, of_owners
 from fedvine.tasks.task_plan import TaskPlan
 
 SIDES = ("user", "item", "node", "client")
@@ -86,6 +86,8 @@ def corrected(kept: StoredRows, found: Changed, relearn: bool) -> tuple[StoredRo
     ``relearn``: rows with other values stay in their places with these; else they go, too, and come
     as late ones when the table is read.
     """
+    if isinstance(found, ChangedGraph):
+        return _corrected_graph(kept, found, relearn)
     stream = kept.split.stream[:]
     touched = np.zeros(len(stream), bool)
     touched[found.rows] = True
@@ -101,6 +103,18 @@ def corrected(kept: StoredRows, found: Changed, relearn: bool) -> tuple[StoredRo
                                                     len(_clients(kept, False))))
     return (replace(kept, split=replace(kept.split, stream=stream)),
             Gone(src, dst, client, rows, touched))
+
+
+def _corrected_graph(kept: StoredRows, found: ChangedGraph, relearn: bool
+                     ) -> tuple[StoredRows, Gone]:
+    graph = (found.now if relearn else kept.split.stream).kept(found.edges)
+    if graph.rows is not None and not relearn:
+        graph = graph.with_rows(graph.rows.taken(found.told))
+    gone = found.gone if relearn else found.gone | found.other
+    parts = of_owners(graph, kept.facts["clients"]).parts
+    client = np.zeros(len(graph.owner.names) if graph.owner else 0, bool)
+    return (replace(kept, split=replace(kept.split, stream=graph, parts=parts)),
+            Gone(gone, gone, client, gone, gone | found.other))
 
 
 def _clients(kept: StoredRows, graph: bool) -> list[str]:

@@ -188,7 +188,7 @@ class StoredRows:
         ``facts`` replace values of ``rows.json``. Raises :class:`FedvineError` where a file cannot
         be written; what was kept is as it was then.
         """
-        split = _of_owners(graph, facts.get("clients", self.facts["clients"]))
+        split = of_owners(graph, facts.get("clients", self.facts["clients"]))
         _write_graph(self.folder, split, plan, {**self.facts, **facts})
         return StoredRows.open(self.folder)
 
@@ -198,7 +198,7 @@ class StoredRows:
         if "graph" in facts:
             now = StoredRows.open(folder)
             graph = now.split.stream.as_of(len(facts["plan"]["blocks"]) - 1, *facts["names"])
-            _write_graph(folder, _of_owners(graph, facts["clients"]), TaskPlan.of_facts(
+            _write_graph(folder, of_owners(graph, facts["clients"]), TaskPlan.of_facts(
                 facts["plan"]), {**facts, "graph": now.facts["graph"]})
             return
         stream = EventStream.open(folder / "stream", facts["stream"])
@@ -334,7 +334,7 @@ def _commit(folder: Path, stream: dict[str, Any], parts: list[Any], plan: Plan,
         json.dump({**facts, "stream": stream, "parts": parts, "plan": plan.facts()}, file)
 
 
-def _of_owners(graph: Graph, clients: list[str] | None) -> Split:
+def of_owners(graph: Graph, clients: list[str] | None) -> Split:
     """Return a graph that grows with the parts of its owners, or of some of them."""
     return Split({}, graph, "") if graph.owner is None else graph.split(graph.owner.column,
                                                                         clients=clients)
