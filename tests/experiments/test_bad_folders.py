@@ -14,7 +14,7 @@ from wrong import GOOD, RUN, TABLE, TINY, fedvine, is_sentence, refused
 
 from fedvine import testing
 from fedvine.core.errors import FedvineError
-from fedvine.experiments import run_folder
+from fedvine.experiments import run_files, run_folder
 from fedvine.experiments.run import run as prepare
 from fedvine.methods.popularity import Popularity
 
@@ -143,6 +143,12 @@ def test_links_are_not_followed(run, tmp_path, name):
         (run / "summary.json").unlink()
         refused(RUN, name, "is a link")
     assert place.is_symlink() and target.stat().st_size == held.st_size
+
+
+def test_a_file_that_another_process_takes_away_meanwhile_is_nothing_bad(run, monkeypatch):
+    walk = os.walk
+    monkeypatch.setattr(os, "walk", lambda path: [*walk(path), (str(path), [], ["was here"])])
+    run_files.refuse_links(Path("run"))
 
 
 @pytest.mark.parametrize("source", [

@@ -156,7 +156,10 @@ def refuse_links(path: Path) -> None:
     """Raise :class:`FedvineError` where anything below ``path`` is neither a file nor a folder."""
     for place, folders, files in os.walk(path):     # not through links either
         for entry in (Path(place) / name for name in (*folders, *files)):
-            kind = entry.lstat().st_mode
+            try:
+                kind = entry.lstat().st_mode
+            except FileNotFoundError:       # another process has finished with it
+                continue
             if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
                 raise FedvineError(f"{entry} is a link or no file at all, which a run does not "
                                    "make; delete it, or do not use this folder.")
