@@ -129,6 +129,8 @@ def test_an_end_may_be_somebody_elses_but_not_both_nor_most(tmp_path):
     with pytest.raises(FedvineError, match=r'"dst" holds "x0" in row 5.*nor are those of 5 more'):
         read_graph(*tables, **TOLD)
     assert len(read_graph(*tables, **TOLD, sure=True).rows) == 10
+    bare = read_graph(*write(tmp_path, THREE, []), **TOLD)
+    assert len(bare.rows) == 0 and bare.x.shape == (3, 1 + len(bare.rows.names))
 
 
 @pytest.mark.parametrize(("row", "sentence"), [

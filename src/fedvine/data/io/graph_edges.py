@@ -71,10 +71,12 @@ def read_edges(table: OneTable, ends: Mapping[str, str], told: Told, ids: pa.Arr
         return found, None, []
     rows = _rows(table, raw, told, found)
     apart, alone = np.any(found < 0, 0), np.all(found < 0, 0)
-    if np.any(alone) or (np.mean(apart) > UNKNOWN and not sure):
-        side = 0 if np.any(alone) else int((found < 0).sum(1).argmax())
-        wrong = np.where(alone, -1, 0) if np.any(alone) else found[side]
-        _refuse(table, raw, list(ends)[side], wrong, ids, origin)
+    if np.any(alone):
+        _refuse(table, raw, next(iter(ends)), np.where(alone, -1, 0), ids, origin)
+    if apart.sum() > UNKNOWN * len(apart) and not sure:
+        side = int((found < 0).sum(1).argmax())
+        _refuse(table, raw, list(ends)[side], found[side], ids, origin,
+                ", or say --sure if most edges lead to nodes of others")
     notes = [f"{table.label}: {apart.sum():,} of {len(apart):,} rows have an end that is no node "
              f"of {origin}; they count in the amounts and times of the other end alone."
              ] if apart.any() else []
@@ -100,8 +102,8 @@ def _places(table: OneTable, sql: str, ids: pa.Array) -> pa.Array:
 
 
 def _refuse(table: OneTable, columns: Columns, role: str, place: np.ndarray, ids: pa.Array,
-            origin: str) -> None:
-    """Raise :class:`FedvineError` for the first end that is no node."""
+            origin: str, more: str = "") -> None:
+    """Raise :class:`FedvineError` for the first end that is no node; ``more`` ends the sentence."""
     row, missing = int((place < 0).argmax()), int((place < 0).sum())
     name = table.arrow(f"CAST({columns.name(role)[0]} AS VARCHAR) AS n")["n"][row].as_py()
     like = naming.close(name, ids.to_pylist()) if len(ids) < 100_000 else None
@@ -110,7 +112,7 @@ def _refuse(table: OneTable, columns: Columns, role: str, place: np.ndarray, ids
         f"{columns.place(row)}, which is no node of {origin}"
         + (f' (but "{short(like)}" is)' if like else "")
         + (f", nor are those of {missing - 1:,} more rows" if missing > 1 else "")
-        + "; add it there or leave that row out.")
+        + f"; add it there or leave that row out{more}.")
 
 
 def _rows(table: OneTable, columns: Columns, told: Told, ends: np.ndarray) -> EdgeRows:
