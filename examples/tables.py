@@ -57,7 +57,10 @@ def named(letter: str, number: np.ndarray) -> list[str]:
 
 def accounts(count: int = 600, banks: tuple[str, ...] = ("north", "south", "west")
              ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Nodes (id, age, income, bank, label, one label in five unknown) and edges (src, dst)."""
+    """Nodes (id, age, income, bank, label, one label in five unknown) and payments between them.
+
+    These have columns src, dst, amount and at; firms pay more, and charities at any time of day.
+    """
     draw = rng("tables", "accounts")
     kinds = ["charity", "firm", "person", "shop"]
     kind, bank = draw.integers(0, 4, count), draw.integers(0, len(banks), count)
@@ -69,7 +72,12 @@ def accounts(count: int = 600, banks: tuple[str, ...] = ("north", "south", "west
     ends = draw.integers(0, count, (2, 12 * count))
     like = (kind[ends[0]] == kind[ends[1]]) & (bank[ends[0]] == bank[ends[1]])
     ends = ends[:, like | (draw.random(12 * count) < 0.1)]
-    return nodes, pd.DataFrame({"src": named("n", ends[0]), "dst": named("n", ends[1])})
+    payer = kind[ends[0]]
+    amount = draw.lognormal(3 + 2 * (payer == 1), 1).round(2)
+    hour = np.where(payer == 0, draw.uniform(0, 24, len(payer)), draw.uniform(8, 18, len(payer)))
+    at = START + pd.to_timedelta(draw.integers(0, 30, len(payer)) * 24 + hour, "h").floor("min")
+    return nodes, pd.DataFrame({"src": named("n", ends[0]), "dst": named("n", ends[1]),
+                                "amount": amount, "at": at})
 
 
 def tables() -> dict[str, pd.DataFrame]:

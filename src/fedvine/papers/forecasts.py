@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -141,14 +142,18 @@ def _with_trees(found: Found) -> tuple[Found, dict[str, list[dict[str, Any]]], l
     """Add the row of LightGBM, kept with the cells of popularity, which ask the same queries.
 
     Returns also its measurements by panel, and the sentences on panels without. Where cells of the
-    page itself are still left, nothing is computed.
+    page itself are still left, or the budget is spent, nothing is computed.
     """
-    entries, of, gaps = {}, {}, []
+    entries, of, gaps, began = {}, {}, [], time.process_time()
     for panel in (p.name for p in found.panels):
         cells = found.finished(panel, "popularity")
         try:
             of[panel] = [c.measured("trees", lambda c: trees.pooled(c.experiment)) for c in cells
-                         if not found.left or "trees" in (c.line or {}).get("measured", {})]
+                         if "trees" in (c.line or {}).get("measured", {}) or not (
+                             found.left or found.budget.spent(time.process_time() - began))]
+            if len(of[panel]) < len(cells):
+                gaps.append(f"{POOLED} was run on {len(of[panel])} of {len(cells)} seeds of "
+                            f"{panel}, the budget was spent; the same command goes on.")
         except FedvineError as error:
             gaps.append(f"{POOLED} was not run on {panel}: {without_folders(str(error))}")
             of[panel] = []

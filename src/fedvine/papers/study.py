@@ -52,7 +52,7 @@ class Found:
 
     ``chosen`` are the panels that were asked for; those in ``absent`` have no cells, because their
     data are not at hand, and the text says why. ``left`` is the number of cells to be made.
-    ``more`` are rows that are no cells, by (panel, line).
+    ``more`` are rows that are no cells, by (panel, line), and may take what ``budget`` allows.
     """
 
     chosen: list[Panel]
@@ -61,6 +61,7 @@ class Found:
     folder: str | Path
     left: int = 0
     more: dict[tuple[str, Any], Entry] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def panels(self) -> list[Panel]:
@@ -199,7 +200,7 @@ def carry_out(study: Study, *, only: str | None = None, seeds: int = SEEDS,
     limit = Budget.of(budget)
     found = planned(study, only, seeds, folder)
     left = fill(list(found.cells.values()), jobs=jobs, budget=limit, tell=tell)
-    found = replace(found, left=len(left), cells={
+    found = replace(found, left=len(left), budget=limit, cells={
         place: limit.wanted(row) for place, row in found.cells.items()})
     page = study.page(found)
     spent = [_cost(found.cells.values(), limit)] if study.panels else []
