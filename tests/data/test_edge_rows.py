@@ -18,7 +18,7 @@ from fedvine.data.io.nodes import read_graph
 from fedvine.data.node_features import scales, sums
 from fedvine.data.spec import Data
 from fedvine.data.stream import CATEGORY, NUMBER
-from fedvine.living.news import merged
+from fedvine.living.graph_news import merged
 
 NODES = 6
 VALUES = st.tuples(st.integers(-1, NODES - 1), st.integers(-1, NODES - 1), st.integers(0, 200_000),

@@ -12,7 +12,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
-from fedvine.living.news import merged
+from fedvine.living.graph_news import merged
 
 CLASSES = np.array(["ham", "egg", "tea", "ale"])
 TOWNS = np.array(["ulm", "bonn", "jena"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
-from fedvine.living.news import merged
+from fedvine.living.graph_news import merged
 from fedvine.living.run import go_on
 from fedvine.tasks.task_plan import LEAST, TEST, TaskPlan, TaskSettings, begin
 

@@ -59,7 +59,7 @@ class Graph:
     - ``owner``: the client of each node, where the data have it
     - ``notes``: remarks of the reader of the tables, for people
     - ``ids``: names of the nodes, where the data have them
-    - ``came``: when each row came, where the graph grows (:mod:`fedvine.living.news`)
+    - ``came``: when each row came, where the graph grows (:mod:`fedvine.living.graph_news`)
     - ``columns``: names of the columns of features, as read from a table; not kept on disk
     - ``rows``: what the table of edges says of each, whose features are the last ones of ``x``
     """

@@ -23,7 +23,8 @@ from fedvine.data.stream import EventStream
 from fedvine.engines.remote import Refusal
 from fedvine.federation.order import Named, keys, sealed, shown
 from fedvine.federation.policy import coarse
-from fedvine.living.news import as_before, ask_about_names, merged
+from fedvine.living.graph_news import merged
+from fedvine.living.news import as_before, ask_about_names
 from fedvine.living.rows import StoredRows
 from fedvine.tasks.task_plan import TaskPlan
 
@@ -170,7 +171,7 @@ class SiteTable:
 # Before a run the server learns how many nodes and columns of features a site has, a keyed digest
 # of the columns' names, and the classes (:mod:`fedvine.federation.order`). Of a run that lives the
 # site keeps its graph, in which each row has the block of tasks as of which it came
-# (:mod:`fedvine.living.news`), and the server learns how many labelled nodes of each class
+# (:mod:`fedvine.living.graph_news`), and the server learns how many labelled nodes of each class
 # no task has yet.
 @dataclass(frozen=True)
 class Agreed:

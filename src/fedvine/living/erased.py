@@ -18,7 +18,8 @@ from fedvine.data.graph import Graph, Owner
 from fedvine.data.node_data import NodeData
 from fedvine.data.split import LazyParts, Split, owning_node, parts
 from fedvine.data.stream import EventStream
-from fedvine.living.news import Changed, ChangedGraph
+from fedvine.living.graph_news import ChangedGraph
+from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows, of_owners
 from fedvine.tasks.task_plan import TaskPlan
 

@@ -25,8 +25,9 @@ from fedvine.data.plan import Plan, ask_about_far, grown, next_bound
 from fedvine.data.spec import Data
 from fedvine.data.stream import EventStream, as_time
 from fedvine.living import source
-from fedvine.living.news import GraphNews, News, as_before, ask_about_names, news, taken
-from fedvine.living.news import merged as joined
+from fedvine.living.graph_news import GraphNews
+from fedvine.living.graph_news import merged as joined
+from fedvine.living.news import News, as_before, ask_about_names, news, taken
 from fedvine.living.rows import StoredRows
 from fedvine.living.source import Facts
 from fedvine.tasks.task_plan import TaskPlan
@@ -213,7 +214,7 @@ def go_on(kept: Graph, plan: TaskPlan, table: Graph, now: bool = False
     """Return the kept graph with the new rows of ``table``, the plan with their tasks, and counts.
 
     ``now``: also learn what would have to wait for more. Raises :class:`FedvineError` where rows
-    have vanished or changed (:func:`fedvine.living.news.merged`).
+    have vanished or changed (:func:`fedvine.living.graph_news.merged`).
     """
     graph, found = joined(kept, table, len(plan.blocks or ()))
     return graph, plan.extended(graph, now), found
