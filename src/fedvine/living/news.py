@@ -339,7 +339,7 @@ def _values(rows: EventStream) -> np.ndarray:
 
 
 def kinds_of(*rows: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a number for each row of all arrays [*, W], the same for equal rows, and how many."""
+    """Return a number for each row of all arrays [n, W], the same for equal rows, and how many."""
     whole = np.ascontiguousarray(np.concatenate(rows))
     if not whole.shape[1] or not len(whole):
         return np.zeros(len(whole), np.int64), 1
