@@ -38,7 +38,6 @@ paper's constants, ``server`` is the server's memory, ``client`` the memory of o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -95,9 +94,6 @@ def on_client(function: Any = None, *, combined: Literal["", "mean", "sum"] = ""
         return function
 
     return marked if function is None else marked(function)
-
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})     # the memory of a server that is not known
 
 
 class Counting(NamedTuple):
@@ -245,11 +241,11 @@ class Method(BaseModel):
         """Return whether clients add noise to what they send: nothing is then learned twice."""
         return bool(self.privacy(1))
 
-    def counting(self, stages: int, server: Mapping[str, Any] = NOTHING) -> Counting | None:
+    def counting(self, stages: int, server: Mapping[str, Any] | None = None) -> Counting | None:
         """Return how the memory is made again after so many stages, without learning again.
 
-        ``server`` is the server's memory as it is; empty: it does not matter. None, the default: no
-        part of the memory is a sum over rows alone. See
+        ``server`` is the server's memory as it is; None: only ask whether this is possible. Returns
+        None, the default, where no part of the memory is a sum over rows alone. See
         :mod:`fedvine.experiments.erase`.
         """
         return None

@@ -170,7 +170,7 @@ class Graph:
         return replace(self, x=self.x[nodes], edges=ends, y=self.y[nodes], owner=owner,
                        nodes=self.nodes[nodes], name=name or self.name,
                        ids=self.ids and self.ids.take(nodes), came=came,
-                       rows=self.rows and self.rows.of(number))
+                       rows=None if self.rows is None else self.rows.of(number))
 
     def kept(self, mask: np.ndarray) -> Graph:
         """Return the same nodes with the edges of ``mask`` (bool [E]) alone."""
@@ -181,7 +181,7 @@ class Graph:
         """Return the graph as one that grows, all of it of this block."""
         rows, edges = (np.full(n, block, np.int32) for n in (len(self), self.edges.shape[1]))
         return replace(self, came=Came(rows, rows, edges),
-                       rows=self.rows and self.rows.begun(block))
+                       rows=None if self.rows is None else self.rows.begun(block))
 
     def as_of(self, block: int, classes: int, owners: int) -> Graph:
         """Return the graph as it was at a block, with so many of its classes and owners."""
@@ -316,7 +316,7 @@ class Graph:
                 "format": 1, "name": self.name, "shape": list(self.x.shape),    # type: ignore[arg-type]
                 "classes": list(self.classes), "notes": list(self.notes),
                 "named": self.ids is not None,
-                "rows": self.rows and self.rows.kinds,
+                "rows": None if self.rows is None else self.rows.kinds,
                 "owner": None if self.owner is None else
                 {"names": list(self.owner.names), "column": self.owner.column}}))
         return self

@@ -137,7 +137,7 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
     held: dict[str, Any] = {"all": stream} if method.server_holds_graph else dict(parts or {})
     graph = any(isinstance(part, Graph) for part in held.values())
     if known is None and any(tables(part) or getattr(part, "edge_columns", None) or getattr(
-            part, "rows", None) for part in held.values()):
+            part, "rows", None) is not None for part in held.values()):
         known = scales(sums(held[name] if graph else plan.stage(held[name], 0))
                        for name in sorted(held))
         if graph and parts:

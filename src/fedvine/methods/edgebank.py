@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from fedvine.core.lookup import find
-from fedvine.core.method import NOTHING, At, Client, Counting, Field, Method, on_client
+from fedvine.core.method import At, Client, Counting, Field, Method, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import edges
@@ -37,7 +37,7 @@ class EdgeBank(Method):
     def tiny(cls):
         return cls(window=2)
 
-    def counting(self, stages: int, server: Mapping[str, Any] = NOTHING) -> Counting | None:
+    def counting(self, stages: int, server: Mapping[str, Any] | None = None) -> Counting | None:
         return Counting(self)
 
     def setup(self, client: Client) -> None:

@@ -47,7 +47,6 @@ from fedvine.core.clients import Clients
 from fedvine.core.errors import MethodError
 from fedvine.core.expect import Array, Flag
 from fedvine.core.method import (
-    NOTHING,
     At,
     Client,
     Counting,
@@ -134,7 +133,7 @@ class FedLinkPlus(Method):
     def tiny(cls):
         return cls(rounds=3, sampled=20, negatives=3, stages=2, capacity=400)
 
-    def counting(self, stages: int, server: Mapping[str, Any] = NOTHING) -> Counting | None:
+    def counting(self, stages: int, server: Mapping[str, Any] | None = None) -> Counting | None:
         if self.noisy():
             return None
         same = self.model_copy(update={"rounds": 0, "calibrate": False, "check": False,

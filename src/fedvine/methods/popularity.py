@@ -20,17 +20,7 @@ import numpy as np
 
 from fedvine.core.expect import Array
 from fedvine.core.lookup import find
-from fedvine.core.method import (
-    NOTHING,
-    At,
-    Client,
-    Counting,
-    Field,
-    Method,
-    Server,
-    World,
-    on_client,
-)
+from fedvine.core.method import At, Client, Counting, Field, Method, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import edges
@@ -58,7 +48,7 @@ class Popularity(Method):
     def tiny(cls):
         return cls()
 
-    def counting(self, stages: int, server: Mapping[str, Any] = NOTHING) -> Counting | None:
+    def counting(self, stages: int, server: Mapping[str, Any] | None = None) -> Counting | None:
         return Counting(self)
 
     def start(self, world: World) -> Server:

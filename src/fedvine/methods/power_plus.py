@@ -45,7 +45,7 @@ from fedvine.aggregate.noise import from_fixed, noised, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Array
-from fedvine.core.method import NOTHING, At, Client, Counting, Field, Server, World, on_client
+from fedvine.core.method import At, Client, Counting, Field, Server, World, on_client
 from fedvine.core.state import unsent
 from fedvine.methods._power_plus import choice, own_sums, prior
 from fedvine.methods._power_plus.propagation import means, smoothed, summed
@@ -91,11 +91,11 @@ class PowerPlus(choice.Choosing):
     # -- memory ------------------------------------------------------------------------------------
     _kept: dict[str, Any] | None = PrivateAttr(default=None)    # choices of a run that counts again
 
-    def counting(self, stages: int, server: Mapping[str, Any] = NOTHING) -> Counting | None:
+    def counting(self, stages: int, server: Mapping[str, Any] | None = None) -> Counting | None:
         if self.noisy():
             return None
         same = self.model_copy(update={"rounds": min(self.rounds, 1)})
-        closed = server.get("closed")
+        closed = (server or {}).get("closed")
         same._kept = {name: closed[name] for name in choice.CHOSEN} if closed else {}
         return Counting(same, ("model", "alone"), ("model", "optimizer", *choice.OF_CLIENT))
 

@@ -45,17 +45,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix, diags
 
 from fedvine.core.expect import Array, Maybe
-from fedvine.core.method import (
-    NOTHING,
-    At,
-    Client,
-    Counting,
-    Field,
-    Method,
-    Server,
-    World,
-    on_client,
-)
+from fedvine.core.method import At, Client, Counting, Field, Method, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.core.state import unsent
 from fedvine.data.graph import Graph
@@ -86,7 +76,7 @@ class HopRal(Method):
     def tiny(cls) -> Self:
         return cls(width=4, expansion=6)
 
-    def counting(self, stages: int, server: Mapping[str, Any] = NOTHING) -> Counting | None:
+    def counting(self, stages: int, server: Mapping[str, Any] | None = None) -> Counting | None:
         return Counting(self)
 
     @property

@@ -1,4 +1,4 @@
-"""Reading of the table of a labelled graph's edges: their ends, and what it says of each."""
+"""Reading of the table of a labelled graph's edges: their ends and their attributes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedvine.data.io.columns import Columns
 from fedvine.data.io.one_table import OneTable
 from fedvine.data.stream import NUMBER
 
-UNKNOWN = 0.5   # share of edges with an end that is no node, above which a person is asked
+UNKNOWN = 0.5   # share of edges with an end outside the table of nodes; above it a person is asked
 
 
-class Told(NamedTuple):
-    """Columns of a table of edges that say something of them.
+class EdgeAttributes(NamedTuple):
+    """Name the columns of a table of edges that hold attributes of them.
 
     ``time``, ``weight``: names of a column; ``features``: of any number; ``form``: how times are
     written; ``kinds``: of these columns when a run began, by name.
@@ -41,35 +41,36 @@ class Told(NamedTuple):
         return {role: column for role, column in roles.items() if column is not None}
 
 
-def read_edges(table: OneTable, ends: Mapping[str, str], told: Told, ids: pa.Array, origin: str,
-               whole: bool | None, sure: bool) -> tuple[np.ndarray, EdgeRows | None, list[str]]:
-    """Return the edges among the nodes int64 [2, E], what is told of all rows, and notes.
+def read_edges(table: OneTable, ends: Mapping[str, str], attributes: EdgeAttributes, ids: pa.Array,
+               origin: str, whole: bool | None, sure: bool
+               ) -> tuple[np.ndarray, EdgeRows | None, list[str]]:
+    """Return the edges among the nodes int64 [2, E], the attributes of all rows, and notes.
 
     Args:
         table: of edges.
         ends: columns of both ends, ``src`` and ``dst``.
-        told: its other columns that count.
+        attributes: its columns of attributes.
         ids: names of the nodes.
         origin: name of their table.
         whole: whether these are whole numbers; ends are named likewise, or as their own column has
             them where more are nodes then.
-        sure: accept that most edges lead to others than ``ids``.
+        sure: accept that most edges lead to nodes outside the table of nodes.
 
     Returns:
-        As above; without other columns there are no rows, and each end has to be a node.
+        As above. Without attributes there are no rows, and both ends of an edge must be nodes.
 
     Raises:
-        FedvineError: for an end that is no node; where columns are told, for an edge neither end of
-            which is one, and where most have one that is none.
+        FedvineError: for an end outside the table of nodes. With attributes only for an edge whose
+            ends both are, and where more than :data:`UNKNOWN` of the edges have such an end.
     """
-    raw = table.raw({**ends, **told.columns})
+    raw = table.raw({**ends, **attributes.columns})
     found = np.stack([_numbers(table, raw, role, ids, whole) for role in ends])
-    if not told.columns:
+    if not attributes.columns:
         if (found < 0).any():
             side = int((found < 0).any(1).argmax())
             _refuse(table, raw, list(ends)[side], found[side], ids, origin)
         return found, None, []
-    rows = _rows(table, raw, told, found)
+    rows = _rows(table, raw, attributes, found)
     apart, alone = np.any(found < 0, 0), np.all(found < 0, 0)
     if np.any(alone):
         _refuse(table, raw, next(iter(ends)), np.where(alone, -1, 0), ids, origin)
@@ -77,8 +78,8 @@ def read_edges(table: OneTable, ends: Mapping[str, str], told: Told, ids: pa.Arr
         side = int((found < 0).sum(1).argmax())
         _refuse(table, raw, list(ends)[side], found[side], ids, origin,
                 ", or say --sure if most edges lead to nodes of others")
-    notes = [f"{table.label}: {apart.sum():,} of {len(apart):,} rows have an end that is no node "
-             f"of {origin}; they count in the amounts and times of the other end alone."
+    notes = [f"{table.label}: {apart.sum():,} of {len(apart):,} rows have an end that {origin} "
+             "lacks; they count only in the amounts and times of the other end."
              ] if apart.any() else []
     notes.append(f"{table.label}: nodes have {len(rows.names)} more features, from the number of "
                  f"their edges and {', '.join(rows.kinds)}.")
@@ -87,7 +88,7 @@ def read_edges(table: OneTable, ends: Mapping[str, str], told: Told, ids: pa.Arr
 
 def _numbers(table: OneTable, columns: Columns, role: str, ids: pa.Array, whole: bool | None
              ) -> np.ndarray:
-    """Return the nodes' numbers of one end of all rows, int64 [R]; -1 where it is no node."""
+    """Return the node numbers of one end of all rows, int64 [R]; -1 outside the table of nodes."""
     place = _places(table, columns.name(role, whole)[0], ids)
     if place.null_count:
         own = _places(table, columns.name(role)[0], ids)
@@ -103,7 +104,7 @@ def _places(table: OneTable, sql: str, ids: pa.Array) -> pa.Array:
 
 def _refuse(table: OneTable, columns: Columns, role: str, place: np.ndarray, ids: pa.Array,
             origin: str, more: str = "") -> None:
-    """Raise :class:`FedvineError` for the first end that is no node; ``more`` ends the sentence."""
+    """Raise :class:`FedvineError` for the first unknown end; ``more`` is added to the sentence."""
     row, missing = int((place < 0).argmax()), int((place < 0).sum())
     name = table.arrow(f"CAST({columns.name(role)[0]} AS VARCHAR) AS n")["n"][row].as_py()
     like = naming.close(name, ids.to_pylist()) if len(ids) < 100_000 else None
@@ -115,18 +116,19 @@ def _refuse(table: OneTable, columns: Columns, role: str, place: np.ndarray, ids
         + f"; add it there or leave that row out{more}.")
 
 
-def _rows(table: OneTable, columns: Columns, told: Told, ends: np.ndarray) -> EdgeRows:
-    """Return what the table says of each row."""
+def _rows(table: OneTable, columns: Columns, attributes: EdgeAttributes, ends: np.ndarray
+          ) -> EdgeRows:
+    """Return the rows with their attributes; raise :class:`FedvineError` for a bad cell."""
     kinds, taken = dict[str, str](), list[str]()
-    for role, column in told.columns.items():
+    for role, column in attributes.columns.items():
         if role == "t":
-            sql = columns.time(role, told.form)
+            sql = columns.time(role, attributes.form)
             kinds[column] = DATE if columns.dates else TIME
         elif role == "weight":
             sql, kinds[column] = columns.number(role), NUMBER
         else:
-            sql, kinds[column] = columns.feature(role, told.kinds.get(column))
+            sql, kinds[column] = columns.feature(role, attributes.kinds.get(column))
         taken.append(f"CAST({sql} AS DOUBLE) AS {role}")
     values = table.arrow(", ".join(taken))
     return EdgeRows(ends[0].astype(np.int32), ends[1].astype(np.int32), np.stack(
-        [values[role].to_numpy() for role in told.columns], 1).astype(np.float64), kinds)
+        [values[role].to_numpy() for role in attributes.columns], 1).astype(np.float64), kinds)

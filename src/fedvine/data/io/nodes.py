@@ -35,7 +35,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.io import checks
 from fedvine.data.io import source as sources
 from fedvine.data.io.columns import NONE, Columns, is_date, strict_date, zoned
-from fedvine.data.io.graph_edges import Told, read_edges
+from fedvine.data.io.graph_edges import EdgeAttributes, read_edges
 from fedvine.data.io.look import Look
 from fedvine.data.io.one_table import OneTable, opened_table
 from fedvine.data.io.source import Source
@@ -146,11 +146,11 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
             if not unit:
                 checks.ask_about_scales(table.label, x, taken)
         bare, origin = len(known) == len(roles), table.label
-    told = Told(time, weight, edge_features, time_format,
-                {} if look is None else look.kinds.get("edges", {}))
-    wanted = [src, dst, *told.columns.values()]
+    attributes = EdgeAttributes(time, weight, edge_features, time_format,
+                                {} if look is None else look.kinds.get("edges", {}))
+    wanted = [src, dst, *attributes.columns.values()]
     with opened_table(edges, "edges", wanted, database, timezone) as table:
-        ends, rows, more = read_edges(table, {"src": src, "dst": dst}, told, ids, origin,
+        ends, rows, more = read_edges(table, {"src": src, "dst": dst}, attributes, ids, origin,
                                       whole_of.get("node", whole), sure)
         notes += more + checks.of_unused(table.label, [c for c in table.source.columns
                                                        if c not in wanted])
