@@ -35,7 +35,7 @@ from fedvine.methods._fedlink_plus.features import (
     sums_of,
 )
 from fedvine.methods._fedlink_plus.newton import Newton, length
-from fedvine.methods._fedlink_plus.samples import features
+from fedvine.methods._fedlink_plus.scoring import features
 from fedvine.methods._fedlink_plus.travel import (
     Members,
     deliver,

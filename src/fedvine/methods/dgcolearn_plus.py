@@ -21,7 +21,7 @@ import numpy as np
 from fedvine.core.method import At, Field, Server, World
 from fedvine.methods._dgcolearn import pair_features
 from fedvine.methods._dgcolearn.placement import renumber
-from fedvine.methods._fedlink_plus import edge_columns, level, newton, samples
+from fedvine.methods._fedlink_plus import edge_columns, level, newton, samples, scoring
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import Profiles
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives
@@ -127,7 +127,7 @@ class DgCoLearnPlus(DgCoLearn):
         graph, asked = pair_features.counter(server, clients.world, at.t), server.queries
         shift = server.stage.num_src if server.stage.bipartite else 0
         a, b = (server.placement.part[e] for e in (asked.src, asked.dst + shift))
-        return {"across": (a != b) & (a >= 0) & (b >= 0), "scores": samples.scores(
+        return {"across": (a != b) & (a >= 0) & (b >= 0), "scores": scoring.scores(
             graph, asked, self.weights(server), lent(server.counts, None), self.near_by,
             pair_features.beside(server, logits),
             server.level.answer if levelled else level.START)}

@@ -59,7 +59,7 @@ from fedvine.core.method import (
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import kept
-from fedvine.methods._fedlink_plus import edge_columns, level, newton, samples, travel
+from fedvine.methods._fedlink_plus import edge_columns, level, newton, samples, scoring, travel
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import PARTS, SIDES, Profiles, reasons
 from fedvine.methods._fedlink_plus.level import Level
@@ -433,7 +433,7 @@ class FedLinkPlus(Method):
         kept = client.cache.get("lent")
         if kept is None or kept[0] is not lent:
             client.cache["lent"] = kept = lent, travel.lent(client.counts, lent)
-        return samples.scores(client, queries, w, kept[1], self.near_by,
+        return scoring.scores(client, queries, w, kept[1], self.near_by,
                               b=level.START if alone else b)
 
     @on_client
@@ -446,7 +446,7 @@ class FedLinkPlus(Method):
             raise MethodError("Reasons name what a client counted; they are for a person's own "
                               "questions, and this one was drawn to be scored.")
         lent = client.cache.get("lent", (None, travel.lent(client.counts, None)))[1]
-        x = samples.features(client, queries.src, queries.dst, queries.t, lent, self.near_by)
+        x = scoring.features(client, queries.src, queries.dst, queries.t, lent, self.near_by)
         return reasons(client, queries, x, lent)
 
     def refresh(self, client: Client, events: EventStream) -> None:

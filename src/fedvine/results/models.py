@@ -24,7 +24,7 @@ from fedvine.experiments.run import Run
 from fedvine.methods._dgcolearn.placement import renumber
 from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.rows import SIDES, Touched, graph_of, receive, request
-from fedvine.methods._fedlink_plus import level, samples, travel
+from fedvine.methods._fedlink_plus import level, scoring, travel
 from fedvine.methods._fedlink_plus.features import TABLE, WIDTH
 from fedvine.methods.dgcolearn import DgCoLearn, ahead
 from fedvine.methods.fedavg import FedAvg
@@ -203,7 +203,7 @@ def _pairs(forecasts: Forecasts, method: FedLinkPlus, client: Client, name: str,
             part.src[own].astype(np.int64) * part.num_dst + part.dst[own],
             np.repeat(best.user, there.sum(1)) * part.num_dst + best.item[there]]))
         src, dst = np.divmod(pairs, part.num_dst)
-        x = samples.features(client, src, dst, np.full(len(src), asked),
+        x = scoring.features(client, src, dst, np.full(len(src), asked),
                              travel.lent(client.counts, None), method.near_by)
         yield pa.table({"user": users.take(pa.array(src)), "item": items.take(pa.array(dst)), **{
             column: pa.array(x[:, j]) for j, column in enumerate(columns)}})

@@ -17,7 +17,7 @@ from fedvine.core.lookup import find
 from fedvine.core.method import Server, World
 from fedvine.core.rng import rng
 from fedvine.methods._fedlink_plus.features import AT, PARTS
-from fedvine.methods._fedlink_plus.samples import Also
+from fedvine.methods._fedlink_plus.scoring import Also
 
 ROWS, NEW, LIVE, COMMON, DEGREE, BOTH = range(*PARTS["elsewhere"])
 

@@ -119,13 +119,17 @@ class EdgeColumns:
             order = np.lexsort((self.pairs.n[:many], self.pairs.stamp[:many]))
             self.pairs.keep(np.sort(order[-int(0.8 * capacity):]))
 
-    def features(self, client: Client, src: np.ndarray, dst: np.ndarray, out: np.ndarray) -> None:
-        """Write the features of pairs, behind all others, into ``out`` float32 [Q, width]."""
-        out[:, WIDTH:] = 0
+    def features(self, client: Client, src: np.ndarray, dst: np.ndarray, out: np.ndarray,
+                 first: int = WIDTH, met: int = AT.pair_met) -> None:
+        """Write the features of pairs into ``out`` float32 [Q, *], from the column ``first`` on.
+
+        The column ``met`` says whether a pair met before; the first one: of none of them.
+        """
+        out[:, first:] = 0
         n = max(self.all[0], 1.0)
         mean = self.all[1:1 + self.wide] / n
         spread = np.maximum(self.all[1 + self.wide:] / n - mean[:self.numbers] ** 2, LEAST)
-        _fill(out, WIDTH, AT.pair_met, np.asarray(src, np.int64), np.asarray(dst, np.int64),
+        _fill(out, first, met, np.asarray(src, np.int64), np.asarray(dst, np.int64),
               client.counts.now, client.counts.one_kind, self.weight, self.texts, self.numbers,
               mean, spread, len(self.users), len(self.items), *self._loops())
 
@@ -214,14 +218,19 @@ def _fill(out: Any, first: Any, met: Any, src: Any, dst: Any, now: Any, one_kind
     The column ``met`` says whether a pair met before. Both are no constants here, as compiled loops
     that are kept on disk would not see that another file's constant has changed.
     """
+    length = 0.0
     for q in range(len(src)):
         u, z, f, at = src[q], dst[q], out[q], first
+        if weight and u < many_users and (q == 0 or u != src[q - 1]):
+            length = 0.0
+            for k in range(TASTE):
+                length += users.taste[u, k] * users.taste[u, k]
         n = users.n[u] if u < many_users else np.float32(0.0)
         m = items.n[z] if z < many_items else np.float32(0.0)
         if weight:
             received = items.sum[z, 0] / (m + PRIOR) if m > 0 else 0.0
             # the pair: mean weight, the last one, the decayed sum
-            row = row_of(pairs.slots, pairs.keys, code(u, z))
+            row = row_of(pairs.slots, pairs.keys, code(u, z)) if met > 0 else -1
             if row >= 0:
                 total = pairs.now[row] * DECAY ** min(now - pairs.stamp[row], 400)
                 f[at] = pairs.sum[row] / (pairs.n[row] + 1)
@@ -232,11 +241,13 @@ def _fill(out: Any, first: Any, met: Any, src: Any, dst: Any, now: Any, one_kind
             if n > 0:
                 f[at + 4] = received * users.sum[u, 0] / (n + PRIOR)
             if n > 0 and m > 0:
-                length = dot = 0.0
-                for k in range(TASTE):
-                    length += users.taste[u, k] * users.taste[u, k]
-                    dot += users.taste[u, k] * items.taste[z, k]
-                f[at + 5] = dot / np.sqrt(length + 1e-9) / (items.tastes[z] + PRIOR)
+                a = b = c = d = 0.0     # four sums do not wait for each other
+                for k in range(0, TASTE, 4):
+                    a += users.taste[u, k] * items.taste[z, k]
+                    b += users.taste[u, k + 1] * items.taste[z, k + 1]
+                    c += users.taste[u, k + 2] * items.taste[z, k + 2]
+                    d += users.taste[u, k + 3] * items.taste[z, k + 3]
+                f[at + 5] = ((a + b) + (c + d)) / np.sqrt(length + 1e-9) / (items.tastes[z] + PRIOR)
             if one_kind:        # what the other node gives, to all and to this one
                 if z < many_users:
                     f[at + 6] = users.sum[z, 0] / (users.n[z] + PRIOR)

@@ -26,14 +26,10 @@ from fedvine.data.node_features import features, width
 from fedvine.methods._fedlink_plus.counts import (
     AWAY,
     HERE,
-    Counter,
     Counts,
     Nodes,
-    Pairs,
-    clock,
-    code,
 )
-from fedvine.methods._fedlink_plus.lists import Facts, Scratch, listed, row_of, walk
+from fedvine.methods._fedlink_plus.lists import Facts
 
 
 class Feature(NamedTuple):
@@ -153,10 +149,8 @@ _CURVE = PARTS["curves"][0]
 # Nothing is divided by 0 here; without the check for it `fill` takes a tenth less.
 _compiled = njit(cache=True, error_model="numpy", nogil=True)
 _PAIR_FLOOR = float(np.log(0.05))
-_ITEM_FLOOR = np.float32(np.log(0.1))
+ITEM_FLOOR = np.float32(np.log(0.1))
 _NEVER = float(np.log(1000.0))
-_BLOCK = 256        # pairs of a user whose rows in the tables are looked up together
-_LATER = 32         # users of an item that are counted since a user met it, at most
 PRIOR = 5.0
 LEAST = 0.05        # variance, of numbers with variance 1 overall
 MOST = 1000.0       # of a log ratio of many numbers, so that its square can be summed
@@ -226,32 +220,24 @@ def log_age(t: Any, last: Any, span: Any, least: Any) -> Any:
 
 
 @_compiled
-def look_up(rows: np.ndarray, u: Any, known: Any, dst: np.ndarray, t: np.ndarray, at: np.ndarray,
-            column: np.ndarray, users: Nodes, pairs: Pairs, window: Counter, clocks: Counter,
-            facts: Facts) -> None:
-    """Look up the rows of a user's pairs ``at`` in the tables, into ``rows`` int64 [len(at), 11].
-
-    By pair: the item's column, the row of the pair, of the steps from the user's last three items
-    in the window, of the item at the three clocks, -1 where there is none, and the three clocks. A
-    loop that does nothing else waits for many rows of the memory at a time.
-    """
-    last = np.full(3, -1, np.int64)
-    if known:
-        for k in range(3):
-            last[k] = int(users.others[u, 2 + k])
-            if last[k] < 0:
-                break
-    for n in range(len(at)):
-        z, row = dst[at[n]], rows[n]
-        row[0] = column[z] if z < facts.items else -1
-        row[1] = (row_of(pairs.slots, pairs.keys, code(u, row[0])) if known and row[0] >= 0 else -1)
-        for k in range(3):
-            if last[k] < 0:
-                break
-            row[2 + k] = row_of(window.slots, window.keys, code(last[k], z))
-        for k in range(3):
-            row[8 + k] = clock(t[at[n]], k)
-            row[5 + k] = row_of(clocks.slots, clocks.keys, code(row[8 + k], z))
+def item_counts(z: Any, items: Nodes, away: np.ndarray, away_stamp: np.ndarray, facts: Facts,
+                powers: np.ndarray) -> Item:
+    """Return the counts of an item, at stage ``facts.now``."""
+    now, zero = facts.now, np.float32(0.0)
+    fast = slow = n = away_slow = away_n = zero
+    others, lately, latest = 0.0, 0.0, -np.inf
+    if z < facts.items:
+        fast = sum_at(items.sums[z], items.stamp[z], now, 0, powers)
+        slow = sum_at(items.sums[z], items.stamp[z], now, 1, powers)
+        n = items.sums[z, 2]
+        away_slow = sum_at(away[z], away_stamp[z], now, 1, powers)
+        away_n = away[z, 2]
+        others, latest = items.others[z, 0], items.last[z, 0]
+        gone = min(max(now - items.stamp[z], 0), powers.shape[1] - 1)
+        lately = items.others[z, 3] * powers[1, gone]
+    share = (slow + 0.1) / (facts.total + 0.1 * max(facts.items, 1))
+    return Item(fast, slow, n, away_slow, away_n, others, lately, latest,
+                np.log(fast + 0.1), np.log(slow + 0.1), share, np.log(share))
 
 
 # -- one function a part; a call with tables would cost more than what is computed of them ---------
@@ -269,7 +255,7 @@ def item_part(f: np.ndarray, item: Item, user: User, t: Any, span: Any) -> None:
     f[AT.item_new] = 1.0 if item.edges == 0 else 0.0
     f[AT.item_users_an_edge] = (item.users + 1) / (item.edges + 1)
     f[AT.item_log_new] = np.log(item.lately + 0.1)
-    f[AT.item_log_by_items] = np.log(user.distinct + 1) * (item.log - _ITEM_FLOOR)
+    f[AT.item_log_by_items] = np.log(user.distinct + 1) * (item.log - ITEM_FLOOR)
 
 
 @_compiled
@@ -336,7 +322,7 @@ def elsewhere_part(f: np.ndarray, pair: Pair, here: Any, item: Item, t: Any, spa
         f[AT.elsewhere_log_both if here else AT.elsewhere_log] = (
             np.log(pair.slow + 0.05) - _PAIR_FLOOR)
         f[AT.elsewhere_age] = _NEVER - log_age(t, pair.last, span, 0.003)
-    f[AT.elsewhere_item] = np.log(item.away + 0.1) - _ITEM_FLOOR
+    f[AT.elsewhere_item] = np.log(item.away + 0.1) - ITEM_FLOOR
 
 
 @_compiled
@@ -368,162 +354,6 @@ def turned_part(f: np.ndarray, here: Pair, away: Pair, edges: Any, alike: Any, t
     f[AT.turned_as_user], f[AT.turned_alike] = np.log(edges + 0.1), alike
 
 
-@_compiled
-def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order: np.ndarray,
-         column: np.ndarray, away: np.ndarray, away_stamp: np.ndarray, items: Nodes, users: Nodes,
-         pairs: Pairs, steps: Counter, window: Counter, clocks: Counter, lent: Lent, facts: Facts,
-         s: Scratch, powers: np.ndarray) -> None:
-    """Compute the features of pairs into ``out`` [Q, WIDTH]; ``order`` sorts the pairs by user."""
-    now, span, zero = facts.now, facts.span, np.float32(0.0)
-    cols = np.empty(facts.row, np.int64)
-    x = np.empty(facts.row, np.float32)
-    rows = np.empty((_BLOCK, 11), np.int64)
-    hours, totals = np.full(3, -1, np.int64), np.zeros(3, np.float32)
-    last, none = np.empty(3, np.int64), np.empty(6)
-    begin = 0
-    while begin < len(order):
-        u, stop = src[order[begin]], begin
-        while stop < len(order) and src[order[stop]] == u:
-            stop += 1
-        known = u < facts.users
-        # the user's row: its newest items, here and elsewhere
-        many = 0
-        if known:
-            first, end = listed(pairs.user_lists, pairs, 0, u, facts.row, now, powers)
-            many = end - first
-            for k in range(many):
-                cols[k], x[k] = pairs.user_lists.other[first + k], pairs.user_lists.x[first + k, 0]
-        guest = -1
-        if many == 0 and len(lent.users):
-            guest = np.searchsorted(lent.users, u)
-            if guest < len(lent.users) and lent.users[guest] == u:
-                for k in range(lent.start[guest], min(lent.start[guest + 1],
-                                                      lent.start[guest] + facts.row)):
-                    cols[many], x[many] = lent.column[k], np.log1p(lent.n[k])
-                    many += 1
-            else:
-                guest = -1
-        for i in range(many):
-            s.place[cols[i]] = i + 1
-        alike, touched, norm = walk(cols, x, many, u, pairs, facts, powers, s)
-        edges, distinct, odds = zero, 0.0, 0.0
-        if known:
-            edges = sum_at(users.sums[u], users.stamp[u], now, 2, powers)
-            distinct = users.others[u, 0]
-            odds = np.log((users.others[u, 1] + 2 * facts.repeating)
-                          / (distinct + 2 * (1 - facts.repeating)))
-        user = User(distinct, odds, edges, np.log(edges + 1), many, norm)
-        lasts = 0       # steps from the user's last items to one that never followed them
-        while known and lasts < 3 and users.others[u, 2 + lasts] >= 0:
-            v = last[lasts] = int(users.others[u, 2 + lasts])
-            none[lasts] = -np.log(items.others[v, 1] + 1)
-            none[3 + lasts] = -np.log(items.others[v, 2] + 1)
-            lasts += 1
-        for place in range(begin, stop):
-            if (place - begin) % _BLOCK == 0:
-                look_up(rows, u, known, dst, t, order[place:min(place + _BLOCK, stop)], column,
-                        users, pairs, window, clocks, facts)
-            q, found = order[place], rows[(place - begin) % _BLOCK]
-            z, at, f, c, row = dst[q], t[q], out[q], found[0], found[1]
-            f[:] = 0
-            fast = slow = n = away_slow = away_n = zero
-            others, lately, latest = 0.0, 0.0, -np.inf
-            if z < facts.items:
-                fast = sum_at(items.sums[z], items.stamp[z], now, 0, powers)
-                slow = sum_at(items.sums[z], items.stamp[z], now, 1, powers)
-                n = items.sums[z, 2]
-                away_slow = sum_at(away[z], away_stamp[z], now, 1, powers)
-                away_n = away[z, 2]
-                others, latest = items.others[z, 0], items.last[z, 0]
-                gone = min(max(now - items.stamp[z], 0), powers.shape[1] - 1)
-                lately = items.others[z, 3] * powers[1, gone]
-            share = (slow + 0.1) / (facts.total + 0.1 * max(facts.items, 1))
-            item = Item(fast, slow, n, away_slow, away_n, others, lately, latest,
-                        np.log(fast + 0.1), np.log(slow + 0.1), share, np.log(share))
-            item_part(f, item, user, at, span)
-            if not facts.one_kind:
-                curve_part(f)
-            here = row >= 0 and pairs.sums[row, 0, 2] > 0
-            if here:
-                later, other = 0, pairs.item_head[c]        # users who met the item since
-                while other >= 0 and other != row and later < _LATER:
-                    other, later = pairs.links[other, 3], later + 1
-                pair = Pair(pairs.sums[row, 0, 2],
-                            sum_at(pairs.sums[row, 0], pairs.stamp[row], now, 0, powers),
-                            sum_at(pairs.sums[row, 0], pairs.stamp[row], now, 1, powers),
-                            pairs.last[row, 0])
-                rank = float(s.place[c] - 1 if s.place[c] > 0 else facts.row)
-                pair_part(f, pair, rank, later, item, user, at, span)
-            else:
-                f[AT.pair_new] = user.log_edges * (item.log_fast - _ITEM_FLOOR)
-            for k in range(lasts):
-                v, near = last[k], found[2 + k]
-                f[AT.step_1 + k], f[AT.step_within_1 + k] = none[k], none[3 + k]
-                f[AT.step_same_1 + k] = 1.0 if v == z else 0.0
-                if near >= 0:       # a step is in the window, too
-                    step = row_of(steps.slots, steps.keys, code(v, z))
-                    step_part(f, k, steps.n[step] if step >= 0 else zero, items.others[v, 1],
-                              window.n[near], items.others[v, 2], item)
-            prior = item.log_share
-            for k in range(3):
-                h, hit = found[8 + k], found[5 + k]
-                if h != hours[k]:
-                    hours[k] = h
-                    whole = row_of(clocks.slots, clocks.keys, code(h, 0x7FFFFFFF))
-                    totals[k] = clocks.n[whole] if whole >= 0 else zero
-                hourly = clock_part(f, k, clocks.n[hit] if hit >= 0 else zero, totals[k], prior)
-                if k == 0:
-                    prior = hourly
-            away_pair = Pair(zero, zero, zero, -np.inf)
-            if row >= 0:
-                away_pair = Pair(pairs.sums[row, 1, 2], zero,
-                                 sum_at(pairs.sums[row, 1], pairs.stamp[row], now, 1, powers),
-                                 pairs.last[row, 1])
-            elif guest >= 0 and c >= 0 and s.place[c] > 0:
-                k = lent.start[guest] + s.place[c] - 1
-                away_pair = Pair(lent.n[k], zero, lent.n[k], lent.last[k])
-            elsewhere_part(f, away_pair, here, item, at, span)
-            if alike and c >= 0:
-                neighbour_part(f, s.sums[c], s.total, here, item, user)
-            if facts.one_kind and z < facts.items:
-                back = back_away = Pair(zero, zero, zero, -np.inf)
-                if row >= 0:
-                    back = Pair(pairs.sums[row, 2, 2],
-                                sum_at(pairs.sums[row, 2], pairs.stamp[row], now, 0, powers), zero,
-                                pairs.last[row, 2])
-                    back_away = Pair(pairs.sums[row, 3, 2], zero, zero, pairs.last[row, 3])
-                begun, cosine = zero, zero
-                if z < facts.users:
-                    begun = sum_at(users.sums[z], users.stamp[z], now, 1, powers)
-                    cosine = s.weight[z]
-                turned_part(f, back, back_away, begun, cosine, at, span)
-        for k in range(alike):
-            s.dot[s.touched_users[k]] = 0.0
-            s.weight[s.touched_users[k]] = s.mass[s.touched_users[k]] = 0.0
-        for k in range(touched):
-            s.sums[s.touched[k]] = 0.0
-        for i in range(many):
-            s.place[cols[i]] = 0
-        begin = stop
-
-
-@_compiled
-def weighted(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return each row's sum of features times ``w``, float64; it does not depend on other rows."""
-    found, whole = np.zeros(len(x)), len(w) - len(w) % 4
-    for q in range(len(x)):
-        row, a, b, c, d = x[q], 0.0, 0.0, 0.0, 0.0      # four sums do not wait for each other
-        for j in range(0, whole, 4):
-            a += row[j] * w[j]
-            b += row[j + 1] * w[j + 1]
-            c += row[j + 2] * w[j + 2]
-            d += row[j + 3] * w[j + 3]
-        for j in range(whole, len(w)):
-            a += row[j] * w[j]
-        found[q] = (a + b) + (c + d)
-    return found
-
-
 # -- features from tables of users and items -------------------------------------------------------
 def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Split features float32 [n, D] into categories [n, BUCKETS or 0], numbers [n, F], and flags.
@@ -550,6 +380,11 @@ class Profiles:
         self.by = {side: np.zeros((0, 0)) for side in SIDES}        # by node of the other side
         self.all = {side: np.zeros(0) for side in SIDES}
 
+    @property
+    def there(self) -> bool:
+        """Return whether anything was added."""
+        return any(held.size for held in self.by.values())
+
     def add(self, client: Client, src: np.ndarray, dst: np.ndarray) -> None:
         """Add the features of both ends of events; nothing without tables."""
         for side, own, other in ((SIDES[0], src, dst), (SIDES[1], dst, src)):
@@ -566,10 +401,11 @@ class Profiles:
             np.add.at(held, other, made)
             self.all[side] = made.sum(0) + (self.all[side] if self.all[side].size else 0.0)
 
-    def features(self, client: Client, src: np.ndarray, dst: np.ndarray, out: np.ndarray) -> None:
-        """Write the features of pairs into their part of ``out`` float32 [Q, WIDTH]."""
-        for at, side, opposite, own, other in ((AT.table_user, *SIDES, src, dst),
-                                               (AT.table_item, *SIDES[::-1], dst, src)):
+    def features(self, client: Client, src: np.ndarray, dst: np.ndarray, out: np.ndarray,
+                 first: int = AT.table_user) -> None:
+        """Write the features of pairs into ``out`` float32 [Q, *], from the column ``first`` on."""
+        for at, side, opposite, own, other in ((first, *SIDES, src, dst),
+                                               (first + 4, *SIDES[::-1], dst, src)):
             if not self.by[side].size:
                 continue
             x, held = features(client, side), self.by[side]

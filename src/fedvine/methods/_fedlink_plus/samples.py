@@ -1,4 +1,4 @@
-"""Edges with their features before they are counted, scores, sums over clients, and what answers.
+"""Edges with their features before they are counted, sums over clients, and what answers.
 
 What travels as secure sums is exact in fixed point. With noise each client's part is bounded first
 (:mod:`fedvine.aggregate.noise`); the measures of the self-check then are not sent.
@@ -7,7 +7,7 @@ What travels as secure sums is exact in fixed point. With noise each client's pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,15 +18,14 @@ from fedvine.core.rng import mixed
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import edges, kept
 from fedvine.methods._fedlink_plus import edge_columns, level
-from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
-from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted
-from fedvine.methods._fedlink_plus.lists import Facts, Scratch
+from fedvine.methods._fedlink_plus.counts import POWERS, Counts
+from fedvine.methods._fedlink_plus.features import AT
 from fedvine.methods._fedlink_plus.newton import MILDER, RIDGES, SIMPLE, Kept
+from fedvine.methods._fedlink_plus.scoring import Also, features
 from fedvine.methods._fedlink_plus.travel import lent, receive_items
 from fedvine.tasks import negatives
 from fedvine.tasks.negatives import Candidates
 
-CHUNK = 1 << 15     # pairs whose features are in memory at a time
 RANKED, AGAINST = 200, 100      # edges that the method measures itself by, and items beside each
 #: AUC of all pairs together, that within a query, mean reciprocal rank, NDCG@10.
 MEASURES = ("AUC", "AUC within queries", "MRR", "NDCG@10")
@@ -41,10 +40,6 @@ WORDS = {"curves": "curves of the item's counts", "pairs": "the pair's own past"
          "elsewhere": "what the user met at other clients", "neighbours": "similar users",
          "turned": "the pair turned round", "tables": "tables of users and items",
          "edges": "columns of edges"}
-
-#: Enters further features of pairs: (features float32 [Q, WIDTH], users [Q], items [Q]).
-Also = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
-
 
 KEPT = ("edges", "own", "known", "weights")     # of a sample, for some stages
 
@@ -69,58 +64,6 @@ class Sample(NamedTuple):
     fresh: np.ndarray
     ranks: np.ndarray
     chosen: np.ndarray
-
-
-def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, lent: Lent,
-             near: tuple[int, ...], also: Also | None = None) -> np.ndarray:
-    """Return features float32 [Q, WIDTH] of pairs in local numbers at times ``t``."""
-    counts: Counts = client.counts
-    out = np.empty((len(src), edge_columns.width(client.world)), np.float32)
-    if not len(src):
-        return out
-    repeats, met = counts.users.others[:len(counts.users), 1].sum(), counts.totals[2]
-    facts = Facts(counts.now, counts.span or 1.0, len(counts.items), len(counts.users),
-                  counts.totals[DECAYS.index(0.9)], (repeats + 1) / (met + 2),
-                  counts.one_kind, *near)
-    items, users, pairs, steps, window, clocks = counts.loops()
-    fill(out, np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(t, float),
-         np.argsort(src, kind="stable"), counts.items.column, counts.items.away,
-         counts.items.away_stamp, items, users, pairs, steps, window, clocks, lent, facts,
-         scratch(client), POWERS)
-    client.profiles.features(client, np.asarray(src), np.asarray(dst), out)
-    if edge_columns.there(client.world):
-        client.edges.features(client, src, dst, out)
-    if also is not None:
-        also(out, src, dst)
-    return out
-
-
-def scratch(client: Client) -> Scratch:
-    """Return zeros by user and column; they are kept as long as they fit."""
-    users, columns = len(client.counts.users.stamp) + 1, len(client.counts.columns.keys) + 1
-    made = client.cache.get("scratch")
-    if made is None or len(made.dot) < users or len(made.place) < columns:
-        made = client.cache["scratch"] = Scratch(
-            np.zeros(users, np.float32), np.zeros(users, np.float32), np.zeros(users, np.float32),
-            np.zeros(columns, np.int32),
-            np.zeros((columns, 5), np.float32), np.zeros(3, np.float32), np.zeros(users, np.int64),
-            np.zeros(columns, np.int64), np.zeros(256, np.int64))
-    return made
-
-
-def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[int, ...],
-           also: Also | None = None, b: np.ndarray = level.START) -> np.ndarray:
-    """Return features of the queries times ``w``, float64 [Q], on the common level ``b``."""
-    found, met = np.empty((2, len(queries)))
-    order = np.argsort(queries.src, kind="stable")      # a user's queries together
-    for begin in range(0, len(order), CHUNK):
-        at = order[begin:begin + CHUNK]
-        x = features(client, queries.src[at], queries.dst[at], queries.t[at], lent, near, also)
-        found[at] = weighted(x, w)
-        met[at] = x[:, AT.pair_met]
-    if (b == level.START).all():
-        return found
-    return level.brought(found, met, client.counts, queries.src, queries.t, b)
 
 
 def count(client: Client, events: EventStream) -> None:
