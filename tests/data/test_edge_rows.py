@@ -207,3 +207,12 @@ def test_a_graph_that_grows_has_the_features_of_each_block(tmp_path):
         merged(kept, last.with_rows(replace(last.rows, kinds=others)), 3)
     with pytest.raises(FedvineError, match=r'"at" of the edges of n was a time .* not read now'):
         merged(kept, last.with_rows(None), 3)
+
+
+def test_times_that_look_like_amounts_are_asked_about(tmp_path):
+    rows = [["a", "b", 5 + 37 * i % 101 / 4, f"2024-03-{1 + i % 28:02}"] for i in range(30)]
+    tables = write(tmp_path, THREE, rows, ("src", "dst", "amount", "at"))
+    with pytest.raises(FedvineError, match=r'is "amount" a time\?.*"at" holds dates.*--sure'):
+        read_graph(*tables, time="amount")
+    assert read_graph(*tables, time="amount", sure=True).rows.kinds == {"amount": TIME}
+    assert read_graph(*tables, time="at", weight="amount").rows.kinds["at"] == DATE

@@ -13,6 +13,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.text import short
 from fedvine.data import names as naming
 from fedvine.data.edge_rows import DATE, TIME, EdgeRows
+from fedvine.data.io.checks import Times, ask_about_time
 from fedvine.data.io.columns import Columns
 from fedvine.data.io.one_table import OneTable
 from fedvine.data.stream import NUMBER
@@ -54,14 +55,15 @@ def read_edges(table: OneTable, ends: Mapping[str, str], attributes: EdgeAttribu
         origin: name of their table.
         whole: whether these are whole numbers; ends are named likewise, or as their own column has
             them where more are nodes then.
-        sure: accept that most edges lead to nodes outside the table of nodes.
+        sure: accept that most edges lead to nodes outside the table of nodes, and doubtful times.
 
     Returns:
         As above. Without attributes there are no rows, and both ends of an edge must be nodes.
 
     Raises:
         FedvineError: for an end outside the table of nodes. With attributes only for an edge whose
-            ends both are, and where more than :data:`UNKNOWN` of the edges have such an end.
+            ends both are, and where more than :data:`UNKNOWN` of the edges have such an end; for
+            doubtful times.
     """
     raw = table.raw({**ends, **attributes.columns})
     found = np.stack([_numbers(table, raw, role, ids, whole) for role in ends])
@@ -70,7 +72,7 @@ def read_edges(table: OneTable, ends: Mapping[str, str], attributes: EdgeAttribu
             side = int((found < 0).any(1).argmax())
             _refuse(table, raw, list(ends)[side], found[side], ids, origin)
         return found, None, []
-    rows = _rows(table, raw, attributes, found)
+    rows = _rows(table, raw, attributes, found, sure)
     apart, alone = np.any(found < 0, 0), np.all(found < 0, 0)
     if np.any(alone):
         _refuse(table, raw, next(iter(ends)), np.where(alone, -1, 0), ids, origin)
@@ -116,14 +118,21 @@ def _refuse(table: OneTable, columns: Columns, role: str, place: np.ndarray, ids
         + f"; add it there or leave that row out{more}.")
 
 
-def _rows(table: OneTable, columns: Columns, attributes: EdgeAttributes, ends: np.ndarray
-          ) -> EdgeRows:
-    """Return the rows with their attributes; raise :class:`FedvineError` for a bad cell."""
+def _rows(table: OneTable, columns: Columns, attributes: EdgeAttributes, ends: np.ndarray,
+          sure: bool) -> EdgeRows:
+    """Return the rows with their attributes.
+
+    Raises :class:`FedvineError` for a bad cell, and unless ``sure`` for times that are doubtful.
+    """
     kinds, taken = dict[str, str](), list[str]()
     for role, column in attributes.columns.items():
         if role == "t":
             sql = columns.time(role, attributes.form)
             kinds[column] = DATE if columns.dates else TIME
+            if not sure and ends.shape[1]:
+                table.connection.execute(f"CREATE VIEW edges AS SELECT {sql} AS t FROM raw")
+                ask_about_time(Times(columns, sql, table.source, list(columns.names.values())),
+                               attributes.form is not None)
         elif role == "weight":
             sql, kinds[column] = columns.number(role), NUMBER
         else:
