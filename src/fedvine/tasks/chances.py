@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 Parts = dict[str, list[int]]        # listed pairs and met ones by "score B" and "place P"
 STEP, ENDS = 0.5, 24        # of a bin, in log odds; bins are -ENDS to ENDS
@@ -62,6 +61,7 @@ def of_word(parts: Mapping[str, Sequence[float]], word: str, size: int, shift: i
 
 def rates(counts: np.ndarray) -> np.ndarray:
     """Return the rates of counts [bins, 2] of listed and met pairs, ascending, float64 [bins]."""
+    from scipy.optimize import isotonic_regression  # takes .2 s, and few ask for it
     n, met = counts.T
     return np.asarray(isotonic_regression(
         np.where(n > 0, met / np.maximum(n, 1e-12), 0.0), weights=np.maximum(n, 1e-9)).x)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
-from scipy.sparse import csr_matrix
 
 from fedvine.core.errors import FedvineError, MethodError
 from fedvine.core.expect import Measured
@@ -380,6 +379,7 @@ class NodeScorer:
         also has ``edges`` int64 [2, E], ``size`` [N, F] and the features, ``x`` float32 [N, F] or
         ``csr``, data, indices and indptr of a sparse matrix.
         """
+        from scipy.sparse import csr_matrix
         graph, nodes = self.part, np.asarray(asked["nodes"], np.int64)
         if "size" in asked:
             x = asked["x"] if "x" in asked else csr_matrix(

@@ -21,7 +21,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from fedvine.core.errors import FedvineError
@@ -325,6 +324,7 @@ def in_arrow(frame: Any, wanted: Sequence[str] | None = None) -> tuple[pa.Table,
     :class:`FedvineError` for two wanted columns of one name, and :class:`TypeError` for anything
     that is not a frame.
     """
+    import pandas as pd  # takes .3 s, which questions to a run need not wait for
     if isinstance(frame, pa.Table):
         names: list[Any] = frame.column_names
         columns: list[Any] = frame.columns
@@ -351,6 +351,7 @@ def in_arrow(frame: Any, wanted: Sequence[str] | None = None) -> tuple[pa.Table,
 def _column(values: Any) -> pa.Array | pa.ChunkedArray:
     """Return a column as an array of a type that DuckDB reads."""
     if not isinstance(values, pa.Array | pa.ChunkedArray):
+        import pandas as pd
         if isinstance(getattr(values, "dtype", None), pd.CategoricalDtype):
             values = values.astype(values.cat.categories.dtype if not values.isna().any()
                                    else object)

@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
 
 from fedvine.data.stream import EventStream
 from fedvine.tasks import metrics
@@ -188,6 +187,7 @@ def walks(src: np.ndarray, dst: np.ndarray, users: int, items: int, u: np.ndarra
 
     RARE times the item's share of the edges is added; float64 [k, P].
     """
+    from scipy import sparse  # takes .1 s, and few ask for it
     met: Any = sparse.csr_array((np.ones(len(src), np.float32), (src, dst)), (users, items))
     share = met.sum(0)
     there = _of_each(met, met.sum(1))
@@ -199,4 +199,5 @@ def walks(src: np.ndarray, dst: np.ndarray, users: int, items: int, u: np.ndarra
 
 def _of_each(met: Any, count: np.ndarray) -> Any:
     """Return rows divided by their sums."""
+    from scipy import sparse
     return (sparse.diags_array(1 / np.maximum(count, 1)) @ met).tocsr()
