@@ -87,7 +87,8 @@ class FedLinkPlus(Method):
         "derivatives; none: sums of derivatives alone")
     buckets: int = Field(default=1 << 14, ge=1, description="hashes of items whose counts are "
                          "summed where share is sums")
-    sampled: int = Field(default=1000, ge=1, description="edges a client and stage in the loss")
+    sampled: int = Field(default=1000, ge=1, description="edges a client and stage in the loss; "
+                         "with over 50 clients as many in all as of 50, but 10 each at least")
     negatives: int = Field(default=6, ge=1, description="items that an edge is compared with")
     stages: int = Field(default=10, ge=1, description="stages whose edges are in the loss")
     fade: float = Field(default=0.9, gt=0, le=1, description="what the weight of an edge in the "
@@ -272,13 +273,13 @@ class FedLinkPlus(Method):
         were not reported yet, none unless rows travel; and whether the last answers were by
         weights of its own, in place of that variant.
         """
-        stage, counts = client.stage, client.counts
+        stage, counts, grain = client.stage, client.counts, self.aggregate.grain
         joins = self.short(client) or (bool(client.samples) and self.aggregate.waited(client))
         _, alone = client.own.better(variants[answered], client.samples)
         sample = samples.take_in(
-            client, self.sampled if t >= self._since else 0, self.negatives, self.new,
-            self.near_by, step_of(self.fresh), t,
-            ranked=samples.RANKED if self.checks else 0)
+            client, samples.each(client, self.sampled, grain) if t >= self._since else 0,
+            self.negatives, self.new, self.near_by, step_of(self.fresh), t,
+            ranked=samples.each(client, samples.RANKED, grain) if self.checks else 0)
         out = self.aggregate.given(client) == "out"
         if out:         # nothing of the stage, and of what waited, is in later sums either
             sample = sample._make(column[:0] for column in sample)
