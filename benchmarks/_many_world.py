@@ -49,6 +49,26 @@ class Timed(FedLink):
         self.spent["steps"] += time.process_time() - began
 
 
+def stages(clients: int) -> float:
+    """Return CPU milliseconds a client and stage of fedlink_plus, the last two of five stages."""
+    from fedvine.methods.fedlink_plus import FedLinkPlus
+    keep_large_blocks()
+    torch.set_num_threads(1)
+    draw, n = rng("stages of many", clients), 1000 * clients
+    owner = (np.arange(n) % clients).astype(np.int32)
+    src = (owner * 20 + draw.integers(0, 40, n)) % (20 * clients)
+    stream = EventStream(
+        src.astype(np.int32), (2000 * draw.random(n) ** 2).astype(np.int32), np.arange(n),
+        Ids.of(np.arange(20 * clients)), Ids.of(np.arange(2000)), name="stages of many",
+        codes={"client": owner}, categories={"client": [f"c{i:05}" for i in range(clients)]})
+    spent, last = [], time.process_time()
+    for _ in run(FedLinkPlus(share="none"), stream.split("client"), stream.by_count(n // 5),
+                 protocol=Unscored(), workers=1):
+        spent.append(time.process_time() - last)
+        last = time.process_time()
+    return 1e3 * float(np.mean(spent[-2:])) / clients
+
+
 def make(folder: str, clients: int, history: int, old: int) -> None:
     """Write a stream and its split: ``history`` edges of ``old`` users and as many items that no
     later edge names, then two stages. Clients get edges in turn."""
