@@ -169,9 +169,9 @@ def learn(src: np.ndarray, dst: np.ndarray, t: np.ndarray, now: Any, column: np.
         items.others[z, 3] *= powers[1, min(now - items.stamp[z], powers.shape[1] - 1)]
         decayed(items.sums, items.stamp, z, now, powers)
         decayed(users.sums, users.stamp, u, now, powers)
-        before = meet(pairs, u, column[z], HERE, at, now, one, powers)
+        before = meet(pairs, u, np.int64(column[z]), np.int64(HERE), at, now, one, powers)
         if one_kind and u != z:
-            meet(pairs, z, column[u], BACK, at, now, one, powers)
+            meet(pairs, z, np.int64(column[u]), np.int64(BACK), at, now, one, powers)
         for d in range(3):
             items.sums[z, d] += 1
             users.sums[u, d] += 1

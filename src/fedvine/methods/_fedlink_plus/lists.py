@@ -209,7 +209,8 @@ def listed(lists: Lists, pairs: Any, side: Any, of: Any, most: Any, now: Any, po
     """Return where the list of a node lies, its newest pair first: the first place, and one after.
 
     ``side`` is 0 for the items of the user ``of``, 1 for the users of the item's column ``of``;
-    ``most`` pairs are in the list, the same in all calls; sums are those of stage ``now``.
+    ``most`` pairs are in the list, the same in all calls; sums are those of stage ``now``. With a
+    plain number for ``side`` the function would be compiled once for each.
     """
     if lists.stamp[of] != now:
         _make(lists, pairs, side, of, most, now, powers)
@@ -289,7 +290,7 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
     dot, touched = s.dot, s.touched_users
     found = pairs.item_lists
     for i in range(many):
-        begin, end = listed(found, pairs, 1, cols[i], facts.list, facts.now, powers)
+        begin, end = listed(found, pairs, np.int64(1), cols[i], facts.list, facts.now, powers)
         own = x[i]
         step = np.float32(np.expm1(own)) / (whole * (found.norm[cols[i], 1] + np.float32(1e-9)))
         for k in range(begin, end):
@@ -305,7 +306,7 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
     for k in range(users):
         v = touched[k]
         if rows.stamp[v] != facts.now:      # a call with so many arrays is not cheap
-            listed(rows, pairs, 0, v, facts.row, facts.now, powers)
+            listed(rows, pairs, np.int64(0), v, facts.row, facts.now, powers)
         s.weight[v] = min(dot[v] / (norm * rows.norm[v, 0] + np.float32(1e-9)), np.float32(1.0))
         s.buckets[int(s.weight[v] * 255)] += 1
     least, above = 255, s.buckets[255]
@@ -321,7 +322,7 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
         four = alike * alike * alike * alike
         sixteen = four * four * four * four
         both, step = dot[v], s.mass[v] / (rows.norm[v, 1] + np.float32(1e-9))
-        begin, end = listed(rows, pairs, 0, v, facts.row, facts.now, powers)
+        begin, end = listed(rows, pairs, np.int64(0), v, facts.row, facts.now, powers)
         for place in range(begin, end):
             c, n = np.uint32(rows.other[place]), rows.x[place, 1]
             before, s.touched[columns] = s.sums[c, 0], c

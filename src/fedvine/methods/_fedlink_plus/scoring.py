@@ -117,13 +117,14 @@ def look_up(rows: np.ndarray, u: Any, known: Any, dst: np.ndarray, t: np.ndarray
 
 
 @_compiled
-def apart(score: np.ndarray, need: np.ndarray, many: Any, u: Any, known: Any, rest: Rest,
-          column: np.ndarray, alike: Any, user: User, last: np.ndarray, none: np.ndarray,
-          lasts: Any, pairs: Pairs, facts: Facts, s: Scratch) -> Any:
+def apart(score: np.ndarray, need: np.ndarray, many: Any, row: Any, rest: Rest, column: np.ndarray,
+          alike: Any, user: User, last: np.ndarray, none: np.ndarray, lasts: Any, keys: np.ndarray,
+          links: np.ndarray, counted: Any, sums: np.ndarray, total: np.ndarray) -> Any:
     """Score all items of a user, float64 [M], and return how many need all features.
 
     ``need`` int64 [M] has the first ``many`` columns of the user's row before, and the numbers of
-    these items afterwards; their score is NaN.
+    these items afterwards; their score is NaN. ``row`` is the user's newest pair, -1 if there is
+    none; what neighbours met is in ``sums``. It takes arrays alone: tables would be compiled long.
     """
     w, own, unlike = rest.w, 0.0, 0.0
     for k in range(lasts):
@@ -131,22 +132,22 @@ def apart(score: np.ndarray, need: np.ndarray, many: Any, u: Any, known: Any, re
     by_log = w[AT.item_log_by_items] * np.log(user.distinct + 1)
     by_fast = w[AT.pair_new] * user.log_edges
     one, length = np.float32(1), user.norm + np.float32(1e-6)
-    near = np.array([w[AT.alike_1], w[AT.alike_4] + w[AT.alike_new], w[AT.alike_16],
-                     w[AT.alike_items], w[AT.alike_walk]])
+    w1, w4, w16 = w[AT.alike_1], w[AT.alike_4] + w[AT.alike_new], w[AT.alike_16]
     if alike:
-        for k in range(3):
-            unlike -= near[k] * np.log(s.total[k] + 1)
+        unlike = -(w1 * np.log(total[0] + 1) + w4 * np.log(total[1] + 1)
+                   + w16 * np.log(total[2] + 1))
     for z in range(len(score)):
         score[z] = rest.base[z] + own + by_log * rest.log[z] + by_fast * rest.fast[z]
-        if not alike or z >= facts.items:
+        if not alike or z >= counted:
             continue
         c = column[z]
         score[z] += unlike + rest.walk[z]
-        if s.sums[c, 0] > 0:        # what neighbour_part has more for sums above 0
-            x, by = s.sums[c], rest.by[z]
-            score[z] += w[AT.alike_any] + near[0] * np.log(one + x[0] * by[0]) + near[1] * np.log(
-                one + x[1] * by[0]) + near[2] * np.log(one + x[2] * by[0]) + near[3] * np.log(
-                one + x[3] * by[1] / length) + near[4] * np.log(one + x[4] * by[2])
+        if sums[c, 0] > 0:          # what neighbour_part has more for sums above 0
+            x, by = sums[c], rest.by[z]
+            score[z] += w[AT.alike_any] + w1 * np.log(one + x[0] * by[0]) + w4 * np.log(
+                one + x[1] * by[0]) + w16 * np.log(one + x[2] * by[0]) + w[
+                AT.alike_items] * np.log(one + x[3] * by[1] / length) + w[AT.alike_walk] * np.log(
+                one + x[4] * by[2])
     for k in range(lasts):
         v = last[k]
         for j in range(rest.start[v], rest.start[v + 1]):   # what step_part has more than none
@@ -160,13 +161,12 @@ def apart(score: np.ndarray, need: np.ndarray, many: Any, u: Any, known: Any, re
         if z >= 0 and score[z] == score[z]:
             score[z], need[found] = np.nan, z
             found += 1
-    row = pairs.user_head[u] if known else -1
     while row >= 0:
-        z = rest.item[pairs.keys[row] & 0x7FFFFFFF]
+        z = rest.item[keys[row] & 0x7FFFFFFF]
         if z >= 0 and score[z] == score[z]:
             score[z], need[found] = np.nan, z
             found += 1
-        row = pairs.links[row, 1]
+        row = links[row, 1]
     return found
 
 
@@ -196,7 +196,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
         # the user's row: its newest items, here and elsewhere
         many = 0
         if known:
-            first, end = listed(pairs.user_lists, pairs, 0, u, facts.row, now, powers)
+            first, end = listed(pairs.user_lists, pairs, np.int64(0), u, facts.row, now, powers)
             many = end - first
             for k in range(many):
                 cols[k], x[k] = pairs.user_lists.other[first + k], pairs.user_lists.x[first + k, 0]
@@ -230,8 +230,10 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
         if len(rest.base):
             for i in range(many):
                 need[i] = cols[i]
-            wanted = begin + need[:apart(rest.score[begin:stop], need, many, u, known, rest, column,
-                                         alike, user, last, none, lasts, pairs, facts, s)]
+            newest = np.int64(pairs.user_head[u] if known else -1)
+            wanted = begin + need[:apart(
+                rest.score[begin:stop], need, many, newest, rest, column, alike, user, last, none,
+                lasts, pairs.keys, pairs.links, facts.items, s.sums, s.total)]
         for place in range(len(wanted)):
             if place % _BLOCK == 0:
                 look_up(rows, u, known, dst, t, wanted[place:min(place + _BLOCK, len(wanted))],

@@ -117,8 +117,8 @@ def _enter(users: np.ndarray, columns: np.ndarray, count: np.ndarray, last: np.n
     for n in range(len(users)):
         for kind in range(count.shape[1]):
             if count[n, kind, 2] > 0:
-                meet(pairs, users[n], columns[n], 2 * kind + 1, last[n, kind], now, count[n, kind],
-                     powers)
+                meet(pairs, np.int64(users[n]), columns[n], 2 * kind + 1, last[n, kind], now,
+                     count[n, kind], powers)
 
 
 def receive_items(counts: Counts, sent: Rows) -> None:
