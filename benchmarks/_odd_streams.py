@@ -142,6 +142,9 @@ STREAMS: dict[str, Callable[[np.random.Generator], EventStream]] = {
     "base": stream,
     "equal times within a day": equal_times,
     "three items": lambda draw: stream(draw, items=3),
+    "two items": lambda draw: stream(draw, items=2),
+    "one user": lambda draw: stream(draw, users=1, clients=1, edges=2_000),
+    "mostly new users": lambda draw: stream(draw, users=9_000),
     "one client with 95 %": lambda draw: stream(draw, shares=[0.95, 0.025, 0.025]),
     "1,000 clients of 50 edges": lambda draw: stream(
         draw, users=3_000, items=300, edges=50_000, clients=1_000),
