@@ -35,7 +35,7 @@ def every(folder: str | os.PathLike[str], found: Forecasts, at: float | None, co
     """
     if jobs < 2:
         return found.every(count, out, wanted, say)
-    context = multiprocessing.get_context("forkserver")
+    context = multiprocessing.get_context("spawn")    # with this environment, as it is now
     done: Any = context.Array("q", 2 * jobs)        # users that are done, and of all, by process
     with TemporaryDirectory(prefix="fedvine-") as name:
         work = Path(name)
