@@ -18,6 +18,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from numba import njit
 from scipy import sparse
 
 from fedvine.core.errors import FedvineError
@@ -54,6 +55,19 @@ class Rows:
                                 np.full(len(src), t)))
         self.user, self.item, self.client, self.time, self.stage = (
             np.concatenate(column) for column in zip(*columns, strict=True))
+
+
+@njit(cache=True, nogil=True)
+def _sums(common: np.ndarray, place: np.ndarray, item: np.ndarray, start: np.ndarray,
+          users: np.ndarray) -> np.ndarray:
+    """Return the sum over each item's users of their columns in row ``place``, float32 [P]."""
+    found = np.zeros(len(place), np.float32)
+    for p in range(len(place)):
+        total = 0.0
+        for k in range(start[item[p]], start[item[p] + 1]):
+            total += common[place[p], users[k]]
+        found[p] = total
+    return found
 
 
 class State:
@@ -94,10 +108,8 @@ class State:
         # Items are alike that have users in common: |both| / sqrt(|users of i| |users of j|).
         met = sparse.csr_matrix((np.ones(pairs, np.float32), (
             self.pair // items, self.pair % items)), (users, items))
-        scaled = met @ sparse.diags((1 / np.sqrt(np.maximum(buyers, 1))).astype(np.float32))
-        self.alike: Any = sparse.csr_matrix(scaled.T @ scaled)
-        self.alike.setdiag(0)
-        self.met = met
+        self.scale = (1 / np.sqrt(np.maximum(buyers, 1))).astype(np.float32)
+        self.met, self.of = met, sparse.csr_matrix(met.T)
 
     def features(self, user: np.ndarray, item: np.ndarray, client: np.ndarray) -> np.ndarray:
         """Return the features float32 [P, 20] of pairs at clients, in common numbers.
@@ -119,14 +131,18 @@ class State:
         else:
             back = find(self.pair, item * items + user)
             other = np.where(back >= 0, self.of_pair[0][back], 0)
+        # The sum over the user's items j but i is that over users v of i of what v and the user
+        # have in common, sum_j 1 / sqrt(|users of j|), over sqrt(|users of i|); less 1 if it met i.
         who, place = np.unique(user, return_inverse=True)
         alike = np.empty(len(user), np.float32)
         order = np.argsort(place, kind="stable")
-        step = max(2 ** 24 // items, 1)
+        step = max(2 ** 24 // rows.users, 1)
         for low in range(0, len(who), step):
             some = order[slice(*np.searchsorted(place[order], (low, low + step)))]
-            grid = (self.met[who[low:low + step]] @ self.alike).toarray()
-            alike[some] = grid[place[some] - low, item[some]]
+            common = (self.met[who[low:low + step]] @ sparse.diags(self.scale) @ self.of).toarray()
+            alike[some] = _sums(common.astype(np.float32), place[some] - low, item[some],
+                                self.of.indptr, self.of.indices)
+        alike = np.maximum(alike * self.scale[item] - there, 0)
         return np.stack([*(c[user] for c in self.of_user),
                          self.own[client * rows.users + user], *(c[item] for c in self.of_item),
                          *(c[here] for c in self.of_here), *pair, other, alike],
