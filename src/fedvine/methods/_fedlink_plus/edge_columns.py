@@ -121,7 +121,7 @@ class EdgeColumns:
 
     def features(self, client: Client, src: np.ndarray, dst: np.ndarray, out: np.ndarray,
                  first: int = WIDTH, met: int = AT.pair_met) -> None:
-        """Write the features of pairs into ``out`` float32 [Q, columns], from the column ``first`` on.
+        """Write the features of pairs into ``out`` float32 [Q, columns], from ``first`` on.
 
         The column ``met`` says whether a pair met before; the first one: of none of them.
         """

@@ -403,7 +403,7 @@ class Profiles:
 
     def features(self, client: Client, src: np.ndarray, dst: np.ndarray, out: np.ndarray,
                  first: int = AT.table_user) -> None:
-        """Write the features of pairs into ``out`` float32 [Q, columns], from the column ``first`` on."""
+        """Write the features of pairs into ``out`` float32 [Q, columns], from ``first`` on."""
         for at, side, opposite, own, other in ((first, *SIDES, src, dst),
                                                (first + 4, *SIDES[::-1], dst, src)):
             if not self.by[side].size:
