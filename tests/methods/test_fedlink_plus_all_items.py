@@ -67,7 +67,7 @@ def test_every_item_of_a_user_has_the_score_of_its_pair(case, monkeypatch):
         alone = asked._ask(name, asked.task.ask(part, asked.plan, users[3:4], guests))
         np.testing.assert_allclose(alone, quick[3 * part.num_dst:4 * part.num_dst], rtol=1e-12)
         client = made.clients.workers[name].client
-        assert client.cache["rest"][0][0] == part.num_dst       # the quick way was taken
+        assert client.cache["unmet"][0][0] == part.num_dst       # the quick way was taken
 
 
 def test_what_is_kept_for_all_items_follows_what_is_counted():

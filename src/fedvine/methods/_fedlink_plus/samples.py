@@ -27,7 +27,7 @@ from fedvine.tasks import negatives
 from fedvine.tasks.negatives import Candidates
 
 RANKED, AGAINST = 200, 100      # edges that the method measures itself by, and items beside each
-IN_ALL, FEW = 50, 10            # clients that sample so many edges each; edges that any samples
+MANY, FEW = 50, 10              # clients above which each samples fewer edges; least edges of each
 #: AUC of all pairs together, that within a query, mean reciprocal rank, NDCG@10.
 MEASURES = ("AUC", "AUC within queries", "MRR", "NDCG@10")
 # By how much another answer must have been better than the whole model, and with another ridge.
@@ -94,11 +94,12 @@ def count(client: Client, events: EventStream) -> None:
 
 
 def each(client: Client, most: int, grain: int) -> int:
-    """Return how many edges a client samples where one of few samples ``most``.
+    """Return how many edges a client samples: ``most``, or fewer where there are many clients.
 
-    With over :data:`IN_ALL` clients it is as many in all as of these, but what a sum needs.
+    With more than :data:`MANY` clients, all together sample as many edges as so many clients would;
+    each samples at least :data:`FEW`, and ``grain``, which a sum needs.
     """
-    return min(most, max(most * IN_ALL // len(client.world.clients), FEW, grain))
+    return min(most, max(most * MANY // len(client.world.clients), FEW, grain))
 
 
 def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int, ...],

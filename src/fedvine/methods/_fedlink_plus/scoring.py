@@ -2,7 +2,7 @@
 
 A query for the likeliest of all items names every item for each user, and most of these have no
 past with the user. Their score is the item's, as for a stranger, plus what is known of the user,
-of what followed its last items, and of users alike (:class:`Rest`). Only items that the user met,
+of what followed its last items, and of users alike (:class:`Unmet`). Only items that the user met,
 here or elsewhere, need all features.
 """
 
@@ -47,7 +47,7 @@ from fedvine.methods._fedlink_plus.features import (
 from fedvine.methods._fedlink_plus.lists import Facts, Scratch, listed, row_of, walk
 
 CHUNK = 1 << 15     # pairs whose features are in memory at a time
-LEAST = 32          # items from which on a query for all of them is answered by Rest
+LEAST = 32          # items from which on a query for all of them is answered by Unmet
 _BLOCK = 256        # pairs of a user whose rows in the tables are looked up together
 _LATER = 32         # users of an item that are counted since a user met it, at most
 _STRANGER = np.iinfo(np.int32).max - 1
@@ -58,8 +58,8 @@ _compiled = njit(cache=True, error_model="numpy", nogil=True)
 Also = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
-class Rest(NamedTuple):
-    """Hold what scores of items that a user did not meet are made of; empty: not used.
+class Unmet(NamedTuple):
+    """Hold the parts of scores of items that a user did not meet; without items it is not used.
 
     The score of one of M items z for a user of n distinct items and e edges is
     ``base_z + w_i log(n + 1) log_z + w_p log(e + 1) fast_z``, plus the weighted features of steps
@@ -81,10 +81,10 @@ class Rest(NamedTuple):
 
 
 _none, _few, _places = np.empty(0), np.empty(0, np.float32), np.empty(0, np.int64)
-NOTHING = Rest(score=_none, base=_none, log=_none, fast=_none, walk=_none,
+UNUSED = Unmet(score=_none, base=_none, log=_none, fast=_none, walk=_none,
                by=np.empty((0, 3), np.float32), item=_places, start=_places, after=_places,
                near=_few, next=_few, w=_none)
-NOBODY = Lent(users=_places, start=_places, column=_places, n=_few, last=_none)
+NO_GUESTS = Lent(users=_places, start=_places, column=_places, n=_few, last=_none)
 
 
 @_compiled
@@ -117,16 +117,18 @@ def look_up(rows: np.ndarray, u: Any, known: Any, dst: np.ndarray, t: np.ndarray
 
 
 @_compiled
-def apart(score: np.ndarray, need: np.ndarray, many: Any, row: Any, rest: Rest, column: np.ndarray,
-          alike: Any, user: User, last: np.ndarray, none: np.ndarray, lasts: Any, keys: np.ndarray,
-          links: np.ndarray, counted: Any, sums: np.ndarray, total: np.ndarray) -> Any:
+def unmet_scores(score: np.ndarray, need: np.ndarray, many: Any, row: Any, unmet: Unmet,
+                 column: np.ndarray, alike: Any, user: User, last: np.ndarray, none: np.ndarray,
+                 lasts: Any, keys: np.ndarray, links: np.ndarray, counted: Any, sums: np.ndarray,
+                 total: np.ndarray) -> Any:
     """Score all items of a user, float64 [M], and return how many need all features.
 
-    ``need`` int64 [M] has the first ``many`` columns of the user's row before, and the numbers of
-    these items afterwards; their score is NaN. ``row`` is the user's newest pair, -1 if there is
-    none; what neighbours met is in ``sums``. It takes arrays alone: tables would be compiled long.
+    ``need`` int64 holds ``many`` columns of the user's row on entry, and on return the numbers of
+    the items that need all features; their score is NaN. ``row`` is the row of the user's newest
+    pair, -1 if there is none; ``sums`` are those of similar users by column. Arguments are arrays
+    and not tables of arrays, which take long to compile.
     """
-    w, own, unlike = rest.w, 0.0, 0.0
+    w, own, unlike = unmet.w, 0.0, 0.0
     for k in range(lasts):
         own += w[AT.step_1 + k] * none[k] + w[AT.step_within_1 + k] * none[3 + k]
     by_log = w[AT.item_log_by_items] * np.log(user.distinct + 1)
@@ -137,32 +139,32 @@ def apart(score: np.ndarray, need: np.ndarray, many: Any, row: Any, rest: Rest, 
         unlike = -(w1 * np.log(total[0] + 1) + w4 * np.log(total[1] + 1)
                    + w16 * np.log(total[2] + 1))
     for z in range(len(score)):
-        score[z] = rest.base[z] + own + by_log * rest.log[z] + by_fast * rest.fast[z]
+        score[z] = unmet.base[z] + own + by_log * unmet.log[z] + by_fast * unmet.fast[z]
         if not alike or z >= counted:
             continue
         c = column[z]
-        score[z] += unlike + rest.walk[z]
+        score[z] += unlike + unmet.walk[z]
         if sums[c, 0] > 0:          # what neighbour_part has more for sums above 0
-            x, by = sums[c], rest.by[z]
+            x, by = sums[c], unmet.by[z]
             score[z] += w[AT.alike_any] + w1 * np.log(one + x[0] * by[0]) + w4 * np.log(
                 one + x[1] * by[0]) + w16 * np.log(one + x[2] * by[0]) + w[
                 AT.alike_items] * np.log(one + x[3] * by[1] / length) + w[AT.alike_walk] * np.log(
                 one + x[4] * by[2])
     for k in range(lasts):
         v = last[k]
-        for j in range(rest.start[v], rest.start[v + 1]):   # what step_part has more than none
-            z = rest.after[j]
-            score[z] += w[AT.step_within_1 + k] * np.log(one + rest.near[j] * rest.by[z, 0])
-            if rest.next[j] > 0:
-                score[z] += w[AT.step_1 + k] * np.log(one + rest.next[j] * rest.by[z, 0])
+        for j in range(unmet.start[v], unmet.start[v + 1]):   # what step_part has more than none
+            z = unmet.after[j]
+            score[z] += w[AT.step_within_1 + k] * np.log(one + unmet.near[j] * unmet.by[z, 0])
+            if unmet.next[j] > 0:
+                score[z] += w[AT.step_1 + k] * np.log(one + unmet.next[j] * unmet.by[z, 0])
     found = 0
     for i in range(many + lasts):       # never more are found than were read
-        z = rest.item[need[i]] if i < many else last[i - many]
+        z = unmet.item[need[i]] if i < many else last[i - many]
         if z >= 0 and score[z] == score[z]:
             score[z], need[found] = np.nan, z
             found += 1
     while row >= 0:
-        z = rest.item[keys[row] & 0x7FFFFFFF]
+        z = unmet.item[keys[row] & 0x7FFFFFFF]
         if z >= 0 and score[z] == score[z]:
             score[z], need[found] = np.nan, z
             found += 1
@@ -174,11 +176,11 @@ def apart(score: np.ndarray, need: np.ndarray, many: Any, row: Any, rest: Rest, 
 def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order: np.ndarray,
          column: np.ndarray, away: np.ndarray, away_stamp: np.ndarray, items: Nodes, users: Nodes,
          pairs: Pairs, steps: Counter, window: Counter, clocks: Counter, lent: Lent, facts: Facts,
-         s: Scratch, powers: np.ndarray, rest: Rest) -> None:
+         s: Scratch, powers: np.ndarray, unmet: Unmet) -> None:
     """Compute the features of pairs into ``out`` [Q, WIDTH]; ``order`` sorts the pairs by user.
 
-    With ``rest`` the pairs are all items for each user in turn, and only rows of pairs whose score
-    in ``rest.score`` is NaN afterwards are computed; the others have their scores.
+    With ``unmet`` the pairs are all items for each user in turn, and only rows of pairs whose score
+    in ``unmet.score`` is NaN afterwards are computed; the others have their scores.
     """
     now, span, zero = facts.now, facts.span, np.float32(0.0)
     cols = np.empty(facts.row, np.int64)
@@ -186,7 +188,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
     rows = np.empty((_BLOCK, 11), np.int64)
     hours, totals = np.full(3, -1, np.int64), np.zeros(3, np.float32)
     last, none = np.empty(3, np.int64), np.empty(6)
-    need = np.empty(len(rest.base) + facts.row, np.int64)
+    need = np.empty(len(unmet.base) + facts.row, np.int64)
     begin = 0
     while begin < len(order):
         u, stop = src[order[begin]], begin
@@ -227,12 +229,12 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
             none[3 + lasts] = -np.log(items.others[v, 2] + 1)
             lasts += 1
         wanted = order[begin:stop]
-        if len(rest.base):
+        if len(unmet.base):
             for i in range(many):
                 need[i] = cols[i]
             newest = np.int64(pairs.user_head[u] if known else -1)
-            wanted = begin + need[:apart(
-                rest.score[begin:stop], need, many, newest, rest, column, alike, user, last, none,
+            wanted = begin + need[:unmet_scores(
+                unmet.score[begin:stop], need, many, newest, unmet, column, alike, user, last, none,
                 lasts, pairs.keys, pairs.links, facts.items, s.sums, s.total)]
         for place in range(len(wanted)):
             if place % _BLOCK == 0:
@@ -327,11 +329,11 @@ def weighted(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, lent: Lent,
-             near: tuple[int, ...], also: Also | None = None, rest: Rest = NOTHING) -> np.ndarray:
+             near: tuple[int, ...], also: Also | None = None, unmet: Unmet = UNUSED) -> np.ndarray:
     """Return features float32 [Q, WIDTH] of pairs in local numbers at times ``t``.
 
-    With ``rest`` the pairs are all items for each user in turn, and the rows are those of pairs
-    whose score is NaN in ``rest.score`` then.
+    With ``unmet`` the pairs are all items for each user in turn, and the rows are those of pairs
+    whose score is NaN in ``unmet.score`` then.
     """
     counts: Counts = client.counts
     out = np.empty((len(src), edge_columns.width(client.world)), np.float32)
@@ -342,12 +344,12 @@ def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, le
                   counts.totals[DECAYS.index(0.9)], (repeats + 1) / (met + 2),
                   counts.one_kind, *near)
     items, users, pairs, steps, window, clocks = counts.loops()
-    order = np.arange(len(src)) if len(rest.base) else np.argsort(src, kind="stable")
+    order = np.arange(len(src)) if len(unmet.base) else np.argsort(src, kind="stable")
     fill(out, np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(t, float), order,
          counts.items.column, counts.items.away, counts.items.away_stamp, items, users, pairs,
-         steps, window, clocks, lent, facts, scratch(client), POWERS, rest)
-    if len(rest.base):
-        need = np.flatnonzero(np.isnan(rest.score))
+         steps, window, clocks, lent, facts, scratch(client), POWERS, unmet)
+    if len(unmet.base):
+        need = np.flatnonzero(np.isnan(unmet.score))
         src, dst, out = src[need], dst[need], out[need]
     client.profiles.features(client, np.asarray(src), np.asarray(dst), out)
     if edge_columns.there(client.world):
@@ -383,24 +385,24 @@ def of_columns(client: Client, src: np.ndarray, dst: np.ndarray, w: np.ndarray) 
     return weighted(out, np.append(0.0, w[AT.table_user:]))
 
 
-def rest_of(client: Client, queries: Any, w: np.ndarray, near: tuple[int, ...]) -> Rest:
-    """Return what answers a query for every item of each user in turn; :data:`NOTHING` for others.
+def unmet_of(client: Client, queries: Any, w: np.ndarray, near: tuple[int, ...]) -> Unmet:
+    """Return the parts for a query of all items for each user in turn; else :data:`UNUSED`.
 
-    It is kept until something is counted.
+    They are computed once, until something is counted.
     """
     src, dst, t = queries.src, queries.dst, queries.t
     counts: Counts = client.counts
     if not len(src) or counts.one_kind:
-        return NOTHING
+        return UNUSED
     M, counted = int(np.argmax(src != src[0])) or len(src), len(counts.items)
     each = src[::M]
     if max(LEAST, counted) > M or len(src) % M or not (
             (dst.reshape(-1, M) == np.arange(M)).all() and (t == t[0]).all()
             and (src.reshape(-1, M) == each[:, None]).all() and (each[1:] != each[:-1]).all()):
-        return NOTHING
+        return UNUSED
     mark = M, float(t[0]), counts.now, counts.totals.tobytes(), w.tobytes()
-    if client.cache.get("rest", (None,))[0] != mark:
-        x = features(client, np.full(M, _STRANGER), np.arange(M), np.full(M, t[0]), NOBODY, near)
+    if client.cache.get("unmet", (None,))[0] != mark:
+        x = features(client, np.full(M, _STRANGER), np.arange(M), np.full(M, t[0]), NO_GUESTS, near)
         log, fast = x[:, AT.item_log].astype(float), x[:, AT.item_log_fast].astype(float)
         share = np.exp(log) / (counts.totals[DECAYS.index(0.9)] + 0.1 * max(counted, 1))
         base = weighted(x[:, :AT.table_user].copy(), w[:AT.table_user])
@@ -413,20 +415,20 @@ def rest_of(client: Client, queries: Any, w: np.ndarray, near: tuple[int, ...]) 
         key = counts.window.keys[:len(counts.window)]
         order = np.argsort(key)
         key, n, step = key[order], counts.window.n[order], counts.steps.find(key[order])
-        client.cache["rest"] = mark, Rest(
+        client.cache["unmet"] = mark, Unmet(
             score=_none, base=base, log=log - ITEM_FLOOR, fast=fast - ITEM_FLOOR,
             walk=w[AT.alike_walk] * walked, by=by.astype(np.float32), item=item,
             start=np.searchsorted(key >> 32, np.arange(counted + 1)), after=key & 0x7FFFFFFF,
             near=n, next=np.append(counts.steps.n[:len(counts.steps)], np.float32(0))[step], w=w)
-    return client.cache["rest"][1]
+    return client.cache["unmet"][1]
 
 
 def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[int, ...],
            also: Also | None = None, b: np.ndarray = level.START) -> np.ndarray:
     """Return features of the queries times ``w``, float64 [Q], on the common level ``b``."""
     found, met = np.zeros((2, len(queries)))
-    rest = NOTHING if also is not None else rest_of(client, queries, w, near)
-    every, size = len(rest.base), CHUNK
+    unmet = UNUSED if also is not None else unmet_of(client, queries, w, near)
+    every, size = len(unmet.base), CHUNK
     order = np.argsort(queries.src, kind="stable")      # a user's queries together
     if every:
         order, size = np.arange(len(queries)), max(CHUNK // every, 1) * every
@@ -434,11 +436,11 @@ def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[
         at = order[begin:begin + size]
         src, dst = queries.src[at], queries.dst[at]
         if every:
-            rest = rest._replace(score=found[begin:begin + size])
-        x = features(client, src, dst, queries.t[at], lent, near, also, rest)
+            unmet = unmet._replace(score=found[begin:begin + size])
+        x = features(client, src, dst, queries.t[at], lent, near, also, unmet)
         if every:
-            need = np.isnan(rest.score)
-            rest.score[:] += of_columns(client, src, dst, w)
+            need = np.isnan(unmet.score)
+            unmet.score[:] += of_columns(client, src, dst, w)
             at = at[need]
         found[at] = weighted(x, w)
         met[at] = x[:, AT.pair_met]
