@@ -78,7 +78,8 @@ def _learned() -> list[dict[str, Any]]:
         text=True).stdout.split()] for way in ("ours", "other")}
     return [{"name": f"20,000 x 10,000, power_plus without a network: {what}",
              **{way: values[i] for way, values in found.items()},
-             "ratio": found["ours"][i] / found["other"][i], "floor": (0.0, 800.0)[i]}
+             "ratio": found["ours"][i] / found["other"][i], "floor": (0.0, 800.0)[i],
+             "goal": ("23.7: two thirds of before", "278: half of before")[i]}
             for i, what in enumerate(("CPU s", "MB"))]
 
 
