@@ -48,7 +48,7 @@ class Shared:
         self.model = method.shared(method.start(world))
         self.client.stage = self.client.past = stream
         self.client.place = (0, 0, 1)
-        self.met = method.observe(self.client, 0)
+        method.observe(self.client)
 
     def round(self, r: int) -> float:
         """CPU seconds of both calls of round ``r``."""
