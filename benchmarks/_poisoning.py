@@ -144,10 +144,20 @@ def fallen_back(kind: str, clients: int, false: int, attack: str) -> str:
     return " | ".join(f"{value:.{digits}f}" for value in (alone, *both))
 
 
+HEAD = """# False updates: what an attacker does to the scores of the others
+
+Made by `scripts/bench poisoning --out docs/results/poisoning.md`. Flights (10,000 with rules, all
+with fall-back) and Cora among 5 clients of which one attacks, and 7 of which two do; scores are
+means over the clients that do not. *Each alone* is a run of each of them without others. One seed
+each: differences of a few points between rules on Cora are chance. What the rules do: [false
+updates](../explanation-privacy.md#false-updates).
+""".splitlines()
+
+
 def main() -> None:
-    """Print the tables, or write them to a file."""
+    """Print the tables, or write a page of them to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="write the tables to this file")
+    parser.add_argument("--out", type=Path, help="write a page of the tables to FILE")
     parser.add_argument("--fallback", action="store_true", help="those of fall-back alone")
     given, lines = parser.parse_args(), []
     torch.set_num_threads(1)
@@ -174,7 +184,7 @@ def main() -> None:
                 print(lines[-1], flush=True)
         lines.append("")
     if given.out:
-        given.out.write_text("\n".join(lines), "utf-8")
+        given.out.write_text("\n".join([*HEAD, *lines]).rstrip() + "\n", "utf-8")
 
 
 if __name__ == "__main__":
