@@ -11,16 +11,15 @@ import json
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
+from benchmarks.longer import open_parts, write_parts
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
-from fedvine.data.split import Split, split
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.experiments.summary import keep_large_blocks, peak_memory
@@ -80,16 +79,15 @@ def make(folder: str, clients: int, history: int, old: int) -> None:
         src, dst, np.arange(history + count), Ids.of(np.arange(USERS + old)),
         Ids.of(np.arange(ITEMS + old)), name="many", codes={"client": owner},
         categories={"client": [f"c{i:04d}" for i in range(clients)]})
-    split(stream, "client").write(Path(folder) / "split")
-    stream.write(Path(folder) / "stream")
+    write_parts(stream, folder)
 
 
 def walk(folder: str, capacity: int) -> dict[str, float]:
     """CPU seconds a client and round in all and of its steps; the memory above the start's."""
     torch.set_num_threads(1)
     keep_large_blocks()
-    stream = EventStream.open(Path(folder) / "stream")
-    parts = Split.open(Path(folder) / "split", stream)
+    parts = open_parts(folder)
+    stream = parts.stream
     end = float(len(stream))
     method = Timed(rounds=3, capacity=capacity, buffers=2)
     clock, rounds, steps = [0.0, 0.0], [], []

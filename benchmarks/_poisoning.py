@@ -21,6 +21,7 @@ import torch
 import fedvine as fv
 from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.core import tree
+from fedvine.core.files import atomic
 from fedvine.core.message import pack, unpack
 from fedvine.core.rng import torch_rng
 from fedvine.data.split import Split
@@ -184,7 +185,8 @@ def main() -> None:
                 print(lines[-1], flush=True)
         lines.append("")
     if given.out:
-        given.out.write_text("\n".join([*HEAD, *lines]).rstrip() + "\n", "utf-8")
+        with atomic(given.out, "w") as out:
+            out.write("\n".join([*HEAD, *lines]).rstrip() + "\n")
 
 
 if __name__ == "__main__":

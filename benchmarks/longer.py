@@ -37,8 +37,21 @@ class Unscored(LinkPrediction):
         return []
 
 
+def write_parts(stream: EventStream, folder: str) -> None:
+    """Write a stream, and the part of each client of its column "client"."""
+    stream.write(Path(folder) / "stream")
+    for name, part in split(stream, "client").parts.items():
+        part.write(Path(folder) / "parts" / name)
+
+
+def open_parts(folder: str) -> Split:
+    """Open what :func:`write_parts` wrote: columns are mapped, none is read yet."""
+    parts = {at.name: EventStream.open(at) for at in sorted((Path(folder) / "parts").iterdir())}
+    return Split(parts, EventStream.open(Path(folder) / "stream"), "client", names=tuple(parts))
+
+
 def make(folder: str, stages: int) -> None:
-    """Write a stream of so many stages and its split."""
+    """Write the clients' streams of so many stages."""
     draw, count = rng(0, "longer"), STAGE * stages
     src = (USERS * draw.random(count) ** 2).astype(np.int32)
     dst = (ITEMS * draw.random(count) ** 3).astype(np.int32)
@@ -46,8 +59,7 @@ def make(folder: str, stages: int) -> None:
     stream = EventStream(src, dst, np.arange(count), *names, name="longer",
                          codes={"client": (dst % CLIENTS).astype(np.int32)},
                          categories={"client": [f"c{i}" for i in range(CLIENTS)]})
-    split(stream, "client").write(Path(folder) / "split")
-    stream.write(Path(folder) / "stream")
+    write_parts(stream, folder)
 
 
 def memory() -> tuple[int, int]:
@@ -62,8 +74,7 @@ def walk(folder: str, stages: int) -> dict[str, float]:
     """Run FedLink; medians of CPU seconds a round, and the highest memory after the warm-up."""
     import torch
     torch.set_num_threads(1)
-    stream = EventStream.open(Path(folder) / "stream")
-    parts = Split.open(Path(folder) / "split", stream)
+    parts = open_parts(folder)
     plan = Plan(tuple(float(STAGE * i) for i in range(stages + 1)), stages, stages)
     clock, rounds = [time.process_time()], []
 

@@ -2,14 +2,16 @@
 
 ``docs/claims.toml`` has a table ``[[claim]]`` for each sentence. ``page`` is where it stands and
 ``says`` its words, which must be there; ``rests`` is the page of ``fedvine reproduce`` whose kept
-cells it rests on, ``panel`` a block of that page, ``score`` the score, ``of`` a line of the block.
+cells it rests on, ``panels`` are blocks of that page, ``scores`` the scores, ``of`` a line there.
+What follows must hold for each of these panels and scores:
 
-- with ``above``: the line is above each of these lines, by more than the 95 % interval
+- with ``above``: the line is above each of these lines by more than the 95 % interval of the paired
+  difference, or, where seeds are too few for one, in each seed
 - with ``to``: the sentence gives the difference to (``is = "difference"``) or the ratio
   (``is = "ratio"``) over this line, and ``value`` is the number as it stands in the sentence
 - with neither: ``value`` is the line's mean
 - with ``table``: the page has a Markdown table whose first row begins like this; its columns are
-  panels, its lines begin with the line's name, and every number is the mean of ``score``
+  panels, its lines begin with the line's name, and every number is the mean of the only score
 
 A number holds if it is the mean rounded to as many digits. Nothing is run. The exit status is 1 if
 a claim does not hold, or if cells or its words are missing. Claims whose data are not at hand are
@@ -48,7 +50,12 @@ def failures(claim: dict[str, Any], text: str, found: Found) -> Iterator[str]:
         return
     if " ".join(claim["says"].split()) not in " ".join(text.split()):
         yield "these words are not on the page"
-    score, panel = claim["score"], claim["panel"]
+    for panel in claim["panels"]:
+        for score in claim["scores"]:
+            yield from _of_lines(claim, found, panel, score)
+
+
+def _of_lines(claim: dict[str, Any], found: Found, panel: str, score: str) -> Iterator[str]:
     ours = _line(found, panel, claim["of"])
     for name in claim.get("above", []):
         apart = difference(ours, _line(found, panel, name), score, SIMPLE)
@@ -71,7 +78,7 @@ def _of_table(claim: dict[str, Any], text: str, found: Found) -> Iterator[str]:
             text[text.index(claim["table"]):].split("\n\n")[0].splitlines()]
     for name, *values in rows[2:]:
         for panel, value in zip(rows[0][1:], values, strict=True):
-            mean = _mean(_line(found, panel, name), claim["score"])
+            mean = _mean(_line(found, panel, name), claim["scores"][0])
             if not _same(value, mean):
                 yield f"{name} on {panel} is {value} there, and {mean:.4f} by the cells"
 
@@ -102,7 +109,7 @@ def main(file: Path) -> int:
     for claim in tomllib.loads(file.read_text("utf-8"))["claim"]:
         found, words = cells_of(claim["rests"]), claim.get("says") or claim["table"]
         name = f"{claim['page']}, \"{' '.join(words.split())}\""
-        if claim.get("panel") in found.absent or ("table" in claim and found.absent):
+        if found.absent.keys() & claim.get("panels", found.absent.keys()):
             print(f"left out  {name}: its data are not at hand")
             continue
         try:

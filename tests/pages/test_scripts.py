@@ -10,8 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from fedvine.papers.study import Found
+from fedvine.results.entry import Entry
+
 ROOT = Path(__file__).parents[2]
 same = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "same.py"), run_name="same"))
+claims = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "claims.py"), run_name="claims"))
 
 CALL = {"t": 0, "function": "train", "down": 6, "up": 81, "seconds": 0.5, "slowest": 0.25}
 
@@ -114,3 +118,34 @@ def test_a_fault_is_put_in_and_noticed_by_the_test_that_fails(tmp_path):
     assert failed(root, ["test_one.py"])[0] == ["test_one.py::test_one"]    # the first alone
     with pytest.raises(ValueError, match="0 times"):
         mutant.put(root)
+
+
+PAGE = """ours is
+above theirs, by .08
+
+| method | box |
+|---|---:|
+| ours | .550 |
+| theirs | .473 |
+"""
+OF = {"panels": ["box"], "scores": ["auc"], "of": "ours", "says": "ours is above theirs, by .08"}
+
+
+@pytest.mark.parametrize(("claim", "said"), [
+    (OF | {"above": ["theirs"]}, []),
+    (OF | {"of": "theirs", "above": ["ours"]},
+     ["theirs less ours is -0.080 -0.100 -0.050 in auc of box"]),
+    (OF | {"above": ["near"]}, ["ours less near is +0.050 +0.100 -0.000 in auc of box"]),
+    (OF | {"to": "theirs", "is": "difference", "value": ".08"}, []),
+    (OF | {"to": "theirs", "is": "ratio", "value": ".08"}, [".08 is 1.1620 by the cells"]),
+    (OF | {"says": "ours is best"}, ["these words are not on the page"]),
+    ({"table": "| method | box |", "scores": ["auc"]}, [])],
+    ids=["above", "below", "not in each seed", "difference", "ratio", "words", "table"])
+def test_a_claim_is_compared_with_the_cells(claim, said):
+    def entry(name, *values):
+        return Entry(name, name, {seed: [{"client": None, "scores": {"auc": value}}]
+                                  for seed, value in enumerate(values)})
+    rows = {"ours": (0.5, 0.6, 0.55), "theirs": (0.42, 0.5, 0.5), "near": (0.45, 0.5, 0.55001)}
+    found = Found([], {}, {}, "", more={("box", name): entry(name, *values)
+                                        for name, values in rows.items()})
+    assert list(claims.failures(claim, PAGE, found)) == said
