@@ -109,7 +109,8 @@ def walk(folder: str, capacity: int) -> dict[str, float]:
     above = statistics.median(a - b for a, b in zip(rounds, steps, strict=True))
     return {"steps": statistics.median(steps) / count, "above": above / count,
             "memory": highest - before, "world": stream.num_src + stream.num_dst,
-            "rows": sum(len(b.held) for r in workers for b in (r.client.users, r.client.items))}
+            "rows": sum(len(b.optimizer.held) for r in workers
+                        for b in (r.client.users, r.client.items))}
 
 
 if __name__ == "__main__":
