@@ -74,6 +74,9 @@ def _of_lines(claim: dict[str, Any], found: Found, panel: str, score: str) -> It
 
 
 def _of_table(claim: dict[str, Any], text: str, found: Found) -> Iterator[str]:
+    if claim["table"] not in text:
+        yield "this table is not on the page"
+        return
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in
             text[text.index(claim["table"]):].split("\n\n")[0].splitlines()]
     for name, *values in rows[2:]:
@@ -114,7 +117,9 @@ def main(file: Path) -> int:
             continue
         try:
             said = list(failures(claim, (ROOT / claim["page"]).read_text("utf-8"), found))
-        except (LookupError, ValueError) as error:
+        except KeyError as error:
+            said = [f"the claim in {file.name} has no {error}"]
+        except LookupError as error:
             said = [str(error)]
         wrong += bool(said)
         print(f"{'wrong' if said else 'holds':9} {name}" + (f": {'; '.join(said)}" if said else ""))
