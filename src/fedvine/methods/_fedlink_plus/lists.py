@@ -25,11 +25,17 @@ Column = tuple[str, tuple[int, ...], float | tuple[float, ...]]
 
 
 @njit(cache=True, nogil=True)
+def first_slot(key: Any, last: Any) -> Any:
+    """Return the slot where ``key`` is looked for first; ``last`` is the last slot, 2^k - 1."""
+    h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    return (h ^ (h >> np.uint64(29))) & last
+
+
+@njit(cache=True, nogil=True)
 def slot_of(slots: np.ndarray, keys: np.ndarray, key: Any) -> Any:
     """Return the slot of ``key``, or the free slot where it would be."""
     last = np.uint64(len(slots) - 1)
-    h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    at = (h ^ (h >> np.uint64(29))) & last
+    at = first_slot(key, last)
     while slots[at] >= 0 and keys[slots[at]] != key:
         at = (at + np.uint64(1)) & last
     return at
@@ -60,12 +66,18 @@ def fill(slots: np.ndarray, keys: np.ndarray, many: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def rows_of(slots: np.ndarray, keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the rows of several keys, int64, -1 for those that are not there."""
-    found = np.empty(len(wanted), np.int64)
+def rows_of(slots: np.ndarray, keys: np.ndarray, wanted: np.ndarray, found: np.ndarray) -> None:
+    """Write the rows of keys into ``found`` int64 [n], -1 for those that are not there.
+
+    A loop decides by what it has just read only where a slot holds another key, so that many reads
+    of the memory are under way at a time.
+    """
+    last = np.uint64(len(slots) - 1)
     for n in range(len(wanted)):
-        found[n] = row_of(slots, keys, wanted[n])
-    return found
+        found[n] = slots[first_slot(wanted[n], last)]
+    for n in range(len(wanted)):
+        if found[n] >= 0 and keys[found[n]] != wanted[n]:
+            found[n] = row_of(slots, keys, wanted[n])
 
 
 @njit(cache=True, nogil=True)
@@ -152,7 +164,9 @@ class Table(Columns):
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Return the rows of keys int64 [n], int64 [n]; -1 for those that are not there."""
-        return rows_of(self.slots, self.keys, keys)
+        found = np.empty(len(keys), np.int64)
+        rows_of(self.slots, self.keys, keys, found)
+        return found
 
     def add(self, keys: np.ndarray) -> np.ndarray:
         """Return the rows of keys int64 [n], int64 [n]; those that are not there get new rows."""
@@ -290,10 +304,12 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
     dot, touched = s.dot, s.touched_users
     found = pairs.item_lists
     for i in range(many):
-        begin, end = listed(found, pairs, np.int64(1), cols[i], facts.list, facts.now, powers)
-        own = x[i]
-        step = np.float32(np.expm1(own)) / (whole * (found.norm[cols[i], 1] + np.float32(1e-9)))
-        for k in range(begin, end):
+        c = cols[i]
+        if found.stamp[c] != facts.now:     # a call with so many arrays is not cheap
+            listed(found, pairs, np.int64(1), c, facts.list, facts.now, powers)
+        own, begin = x[i], found.place[c, 0]
+        step = np.float32(np.expm1(own)) / (whole * (found.norm[c, 1] + np.float32(1e-9)))
+        for k in range(begin, begin + found.place[c, 1]):
             v = np.uint32(found.other[k])       # unsigned: no index from the end to look out for
             before, touched[users] = dot[v], v      # no branch: half of them would be guessed wrong
             if v != u:
@@ -305,7 +321,7 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
     rows = pairs.user_lists
     for k in range(users):
         v = touched[k]
-        if rows.stamp[v] != facts.now:      # a call with so many arrays is not cheap
+        if rows.stamp[v] != facts.now:
             listed(rows, pairs, np.int64(0), v, facts.row, facts.now, powers)
         s.weight[v] = min(dot[v] / (norm * rows.norm[v, 0] + np.float32(1e-9)), np.float32(1.0))
         s.buckets[int(s.weight[v] * 255)] += 1
@@ -322,8 +338,10 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
         four = alike * alike * alike * alike
         sixteen = four * four * four * four
         both, step = dot[v], s.mass[v] / (rows.norm[v, 1] + np.float32(1e-9))
-        begin, end = listed(rows, pairs, np.int64(0), v, facts.row, facts.now, powers)
-        for place in range(begin, end):
+        if rows.stamp[v] != facts.now:      # all lists were made anew
+            listed(rows, pairs, np.int64(0), v, facts.row, facts.now, powers)
+        begin = rows.place[v, 0]
+        for place in range(begin, begin + rows.place[v, 1]):
             c, n = np.uint32(rows.other[place]), rows.x[place, 1]
             before, s.touched[columns] = s.sums[c, 0], c
             columns += before == 0.0

@@ -178,18 +178,21 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         done = max(done, upto)
         mine = np.flatnonzero(np.isin(chosen, at))
         here = np.searchsorted(at, chosen[mine])
-        own = features(client, src[place[at]], dst[place[at]], when[place[at]], empty, near, also)
+        # One call for edges and items beside them, so that users like a user are found once.
+        asked = [(found, at, np.arange(len(at)), wrong[at]), (ranks, mine, here, beside[mine])]
+        edge = np.concatenate([np.arange(len(at)), *(
+            np.repeat(of, (items >= 0).sum(1)) for _, _, of, items in asked)])
+        other = np.concatenate([dst[place[at]], *(
+            items[items >= 0] for _, _, _, items in asked)])
+        x = features(client, src[place[at]][edge], other, when[place[at]][edge], empty, near, also)
+        own, begin = x[:len(at)], len(at)
         selves[at], fresh[at] = own, own[:, AT.pair_met] == 0
         users_known[at] = level.known(counts, src[place[at]], when[place[at]])
-        for into, items, rows in ((found, wrong, at), (ranks, beside, mine)):
-            edge = np.arange(len(at)) if into is found else here
-            there = items[rows] >= 0
-            which = np.repeat(edge, there.sum(1))
-            x = features(client, src[place[at[which]]], items[rows][there], when[place[at[which]]],
-                         empty, near, also)
-            less = np.full((len(rows), items.shape[1], wide), np.nan, np.float32)
-            less[there] = x - own[which]
-            into[rows] = less
+        for into, rows, _, items in asked:
+            less = np.full((*items.shape, wide), np.nan, np.float32)
+            end = begin + int((items >= 0).sum())
+            less[items >= 0] = x[begin:end] - own[edge[begin:end]]
+            into[rows], begin = less, end
     count(client, stage[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
     weights = np.where(fresh, np.float32(new), np.float32(1))

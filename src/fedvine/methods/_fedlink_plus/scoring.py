@@ -44,7 +44,7 @@ from fedvine.methods._fedlink_plus.features import (
     sum_at,
     turned_part,
 )
-from fedvine.methods._fedlink_plus.lists import Facts, Scratch, listed, row_of, walk
+from fedvine.methods._fedlink_plus.lists import Facts, Scratch, listed, row_of, rows_of, walk
 
 CHUNK = 1 << 15     # pairs whose features are in memory at a time
 LEAST = 32          # items from which on a query for all of them is answered by Unmet
@@ -91,29 +91,32 @@ NO_GUESTS = Lent(users=_places, start=_places, column=_places, n=_few, last=_non
 def look_up(rows: np.ndarray, u: Any, known: Any, dst: np.ndarray, t: np.ndarray, at: np.ndarray,
             column: np.ndarray, users: Nodes, pairs: Pairs, window: Counter, clocks: Counter,
             facts: Facts) -> None:
-    """Look up the rows of a user's pairs ``at`` in the tables, into ``rows`` int64 [len(at), 11].
+    """Look up the rows of a user's pairs ``at`` in the tables, into ``rows`` int64 [11, len(at)].
 
     By pair: the item's column, the row of the pair, of the steps from the user's last three items
-    in the window, of the item at the three clocks, -1 where there is none, and the three clocks. A
-    loop that does nothing else waits for many rows of the memory at a time.
+    in the window, of the item at the three clocks, -1 where there is none, and the three clocks.
     """
-    last = np.full(3, -1, np.int64)
-    if known:
-        for k in range(3):
-            last[k] = int(users.others[u, 2 + k])
-            if last[k] < 0:
-                break
-    for n in range(len(at)):
-        z, row = dst[at[n]], rows[n]
-        row[0] = column[z] if z < facts.items else -1
-        row[1] = (row_of(pairs.slots, pairs.keys, code(u, row[0])) if known and row[0] >= 0 else -1)
-        for k in range(3):
-            if last[k] < 0:
-                break
-            row[2 + k] = row_of(window.slots, window.keys, code(last[k], z))
-        for k in range(3):
-            row[8 + k] = clock(t[at[n]], k)
-            row[5 + k] = row_of(clocks.slots, clocks.keys, code(row[8 + k], z))
+    many, wanted = len(at), np.empty(len(at), np.int64)
+    rows[:5, :many] = -1
+    for n in range(many):
+        if dst[at[n]] < facts.items:
+            rows[0, n] = column[dst[at[n]]]
+        wanted[n] = code(u, rows[0, n])
+    if known:           # column -1 makes a key that no pair has
+        rows_of(pairs.slots, pairs.keys, wanted, rows[1])
+    for k in range(3 if known else 0):
+        last = int(users.others[u, 2 + k])
+        if last < 0:
+            break
+        for n in range(many):
+            wanted[n] = code(last, dst[at[n]])
+        rows_of(window.slots, window.keys, wanted, rows[2 + k])
+    for k in range(3):
+        for n in range(many):
+            same = n > 0 and t[at[n]] == t[at[n - 1]]
+            rows[8 + k, n] = rows[8 + k, n - 1] if same else clock(t[at[n]], k)
+            wanted[n] = code(rows[8 + k, n], dst[at[n]])
+        rows_of(clocks.slots, clocks.keys, wanted, rows[5 + k])
 
 
 @_compiled
@@ -185,7 +188,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
     now, span, zero = facts.now, facts.span, np.float32(0.0)
     cols = np.empty(facts.row, np.int64)
     x = np.empty(facts.row, np.float32)
-    rows = np.empty((_BLOCK, 11), np.int64)
+    rows = np.empty((11, _BLOCK), np.int64)
     hours, totals = np.full(3, -1, np.int64), np.zeros(3, np.float32)
     last, none = np.empty(3, np.int64), np.empty(6)
     need = np.empty(len(unmet.base) + facts.row, np.int64)
@@ -240,7 +243,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
             if place % _BLOCK == 0:
                 look_up(rows, u, known, dst, t, wanted[place:min(place + _BLOCK, len(wanted))],
                         column, users, pairs, window, clocks, facts)
-            q, found = wanted[place], rows[place % _BLOCK]
+            q, found = wanted[place], rows[:, place % _BLOCK]
             z, at, f, c, row = dst[q], t[q], out[q], found[0], found[1]
             f[:] = 0
             item = item_counts(z, items, away, away_stamp, facts, powers)
