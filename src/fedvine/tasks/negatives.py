@@ -16,6 +16,7 @@ from fedvine.core.rng import key, mixed
 
 BLOCK = 256         # candidates that a row skips or looks at together, where there are many
 SCANNED = 4096      # candidates that a row looks at, at least; of fewer it looks at all
+MARKED = 2048       # codes of a user up to which they are marked, and not searched
 _ALL = np.uint64(2**64 - 1)
 
 
@@ -111,6 +112,37 @@ def _in(codes, begin, end, wanted):     # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True)
+def _mark(taken, codes, begin, first, second, bounds, to):  # pragma: no cover - compiled
+    """Set ``taken`` at the items of a user whose codes are few; the first item's is ``begin``."""
+    if codes <= MARKED:
+        for i in range(bounds[0], bounds[1]):
+            taken[first[i] - begin] = to
+        for i in range(bounds[2], bounds[3]):
+            taken[second[i] - begin] = to
+
+
+@njit(cache=True, nogil=True)
+def _sort(value, n, limit, begin, order):   # pragma: no cover - compiled
+    """Write to ``order`` how to sort value[:n], which are spread evenly from 0 to ``limit``."""
+    begin[:n + 1] = 0
+    scale = n / (np.float64(limit) + 1.0)
+    for i in range(n):
+        begin[min(int(value[i] * scale), n - 1) + 1] += 1
+    for bucket in range(n):
+        begin[bucket + 1] += begin[bucket]
+    for i in range(n):
+        bucket = min(int(value[i] * scale), n - 1)
+        order[begin[bucket]] = i
+        begin[bucket] += 1
+    for i in range(1, n):       # within a bucket few are left to move
+        j, one = i, order[i]
+        while j > 0 and value[order[j - 1]] > value[one]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = one
+
+
+@njit(cache=True, nogil=True)
 def _lowest(rows, keys, items, starts, users, width, first, second, bounds, found, count):
     # pragma: no cover - compiled
     """Write the allowed items of lowest hash of each row to ``found``, and how many to ``count``.
@@ -120,7 +152,12 @@ def _lowest(rows, keys, items, starts, users, width, first, second, bounds, foun
     """
     size, many = len(keys), found.shape[1]
     value, place = np.empty(size, np.uint64), np.empty(size, np.int64)
+    begin, order = np.empty(size + 1, np.int64), np.empty(size, np.int64)
+    hashed = np.empty(size, np.uint64)
+    taken = np.zeros(width, np.bool_)       # by the user of a row, where it has few codes
     for q in range(len(rows)):
+        codes = bounds[1, q] - bounds[0, q] + bounds[3, q] - bounds[2, q]
+        _mark(taken, codes, users[q] * width, first, second, bounds[:, q], True)
         row, share = rows[q], min(1.0, max(16.0 * many, SCANNED) / size)
         part = min(1.0, (2.0 * many + 16.0) / (share * size))
         while True:
@@ -130,18 +167,22 @@ def _lowest(rows, keys, items, starts, users, width, first, second, bounds, foun
             for block in range(len(starts) - 1):
                 if share < 1.0 and _mix(row + np.uint64(block)) >= chosen:
                     continue
-                for i in range(starts[block], starts[block + 1]):
-                    h = _mix(row ^ keys[i])
-                    if h <= limit:
+                low, high = starts[block], starts[block + 1]
+                for i in range(low, high):      # nothing else, so that several are hashed at a time
+                    hashed[i - low] = _mix(row ^ keys[i])
+                for i in range(low, high):
+                    if hashed[i - low] <= limit:
                         code = users[q] * width + items[i]
-                        if not (_in(first, bounds[0, q], bounds[1, q], code)
-                                or _in(second, bounds[2, q], bounds[3, q], code)):
-                            value[n], place[n] = h, i
+                        if codes == 0 or not (taken[items[i]] if codes <= MARKED else (
+                                _in(first, bounds[0, q], bounds[1, q], code)
+                                or _in(second, bounds[2, q], bounds[3, q], code))):
+                            value[n], place[n] = hashed[i - low], i
                             n += 1
             if n >= many or (share >= 1.0 and limit == _ALL):
                 break
             share, part = min(4.0 * share, 1.0), min(4.0 * part, 1.0)
-        order = np.argsort(value[:n])
+        _mark(taken, codes, users[q] * width, first, second, bounds[:, q], False)
+        _sort(value, n, limit, begin, order)
         count[q] = min(n, many)
         for j in range(count[q]):
             found[q, j] = items[place[order[j]]]

@@ -155,17 +155,16 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     free = np.choose(begins[place], [c.free(src[place], width, now) for c in drawn_from])
     place = place[free > 0]
     place = np.sort(place[np.argsort(row[place], kind="stable")[:sampled]])
-    wrong, beside = (np.full((len(place), size), -1) for size in (many, AGAINST))
+    chosen = np.sort(np.argsort(mixed(row[place]), kind="stable")[:ranked])
+    wrong, beside = np.full((len(place), many), -1), np.full((len(chosen), AGAINST), -1)
     for part, candidates in enumerate(drawn_from):
-        mine = np.flatnonzero(begins[place] == part)
-        for into in (wrong, beside) if ranked else (wrong,):
-            number, items = candidates.drawn(row[place[mine]], into.shape[1], src[place[mine]],
-                                             width, now)
+        for into, of in ((wrong, place), (beside, place[chosen])):
+            mine = np.flatnonzero(begins[of] == part)
+            number, items = candidates.drawn(row[of[mine]], into.shape[1], src[of[mine]], width,
+                                             now)
             cells = np.full((len(mine), into.shape[1]), -1)
             cells[np.arange(into.shape[1]) < number[:, None]] = items
             into[mine] = cells
-    chosen = np.sort(np.argsort(mixed(row[place]), kind="stable")[:ranked])
-    beside = beside[chosen]
     seen = [(0, np.arange(len(place)))] if step is None else batches(came, came[place], step)
     found, fresh = np.full((len(place), many, wide), np.nan, np.float32), np.empty(len(place), bool)
     selves = np.empty((len(place), wide), np.float32)
