@@ -90,6 +90,14 @@ def test_on_threads_clients_compute_at_the_same_time():
     assert started(Meeting(), "local", workers=64).clients.threads == len(made.clients.names)
 
 
+def test_auto_takes_one_thread_where_threads_gain_nothing(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for name, threads in (("edgebank", 2), ("dgcolearn", 1)):
+        method = registry.method(name).tiny()
+        assert started(method, "local", workers="auto").clients.threads == threads
+        assert started(method, "local", workers=2).clients.threads == 2
+
+
 @needs_ray
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_worker_that_is_killed_is_replaced_and_scores_stay(tmp_path, kept):

@@ -46,6 +46,20 @@ def test_a_row_gets_the_allowed_candidates_of_lowest_hash(size, many, seed, user
                              for u in user.tolist()]
 
 
+def test_a_user_of_many_pairs_gets_none_of_them():
+    """They are searched, where the few of others are marked."""
+    size, draw = 4000, np.random.default_rng(0)
+    hashes, items = names(size), np.arange(size)
+    barred = np.sort(draw.choice(size, negatives.MARKED + 500, replace=False))
+    user = np.arange(30) % 3
+    count, found = Candidates(items, hashes).drawn(
+        rows(30), 5, user, size, barred, size + barred[:20])
+    assert (count == 5).all()
+    for row, u, got in zip(rows(30), user, found.reshape(-1, 5), strict=True):
+        allowed = np.setdiff1d(items, [barred, barred[:20], []][u])
+        assert got.tolist() == allowed[np.argsort(mixed(row ^ hashes[allowed]))[:5]].tolist()
+
+
 @pytest.mark.parametrize("size", [200, 30_000])
 def test_each_candidate_is_as_likely_as_any_other(size):
     """Also where a row looks at a share of the candidates alone."""

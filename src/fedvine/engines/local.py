@@ -36,7 +36,8 @@ class LocalClients(Clients):
         quorum: share of replies, in (0, 1], that a call needs by default.
         fresh: makes keys of noise, for tests (:class:`fedvine.core.ledger.Ledger`).
         workers: threads on which so many clients compute at a time, "auto": one a processor, but no
-            more than clients; None: one. Scores do not depend on it.
+            more than clients, and one where the method gains nothing; None: one. Scores do not
+            depend on it.
     """
 
     keep_last = False
@@ -50,7 +51,8 @@ class LocalClients(Clients):
                                         keep_last=self.keep_last,
                                         ledger=Ledger(client=n, fresh=fresh))
                         for n in self.everyone}
-        most = (os.cpu_count() or 1) if workers == "auto" else workers or 1
+        every = os.cpu_count() if method.threads else 1
+        most = (every if workers == "auto" else workers) or 1
         self.threads = max(min(most, len(self.workers)), 1)
 
     def remember(self, folder: Path) -> None:
