@@ -78,8 +78,7 @@ def test_every_node_is_found_by_its_name(kind):
 PAGE = Path(__file__).parents[2] / "docs" / "howto-estimators.md"
 
 
-def test_the_page_has_the_lists():
-    listed = [line for line in PAGE.read_text().splitlines() if "| `check_" in line]
-    assert listed == [f"| `{name}` | `{check}` | {reason} |" for name, checks in (
-        ("NodeClassifier", NODE_CHECKS), ("LinkForecaster", LINK_CHECKS))
-        for check, reason in sorted(checks.items())]
+def test_the_page_counts_the_checks_that_fail():
+    text = PAGE.read_text()
+    assert f"{len(LINK_CHECKS)} checks" in text
+    assert all(f"`{check}`" in text for check in NODE_CHECKS)
