@@ -12,6 +12,7 @@ kit is withdrawn. What needs no other machine is tried in this process
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from benchmarks._attack_flare import INSIDE
 from benchmarks._attack_kits import World, environment
 from benchmarks._attacker import EVE, NOTES, PHASE, VICTIM, spoilt, told
 from benchmarks._kill9_federation import outcome
+from fedvine.core.files import atomic
 from fedvine.federation import tied
 
 TITLES = {
@@ -126,13 +128,33 @@ def show(found: list[dict[str, Any]]) -> None:
                                     subsequent_indent=" " * 12, max_lines=3))
 
 
+def page(found: list[dict[str, Any]], scratch: str, said: str) -> str:
+    """Return the page of docs/results: a line an attempt, without paths of ``scratch``."""
+    def cell(text: str) -> str:
+        clean = "".join(c for c in " ".join(text.replace(scratch, "").split()) if c.isprintable())
+        return textwrap.shorten(clean, 160, placeholder=" ...").replace("|", "/").replace("<", "(")
+
+    parts = ["# What attackers tried", "Made by `scripts/attack --out docs/results/attack.md`: a "
+             "hub whose code was changed, helped by one site of four; a site with code of its own; "
+             "another user of a site's machine; whoever certifies; files and run folders from "
+             f"others. All are real processes with valid kits. {said} What this does not cover: "
+             "[who sees what](../explanation-privacy.md)."]
+    for key, title in TITLES.items():
+        rows = dict.fromkeys(f"| {cell(one['what'])} | {cell(one['to'])} | {cell(one['answer'])} |"
+                             for one in found if one["finding"] == key)
+        parts.append(f"## {title[0].upper()}{title[1:]}\n\n| tried | against | answer |\n"
+                     "|---|---|---|\n" + "\n".join(rows))
+    return "\n\n".join(parts) + "\n"
+
+
 def say(began: float, what: str) -> None:
     """Print how far it is."""
     print(f"{time.monotonic() - began:4.0f} s  {what}", flush=True)
 
 
-def main() -> bool:
-    """Print what was tried and what became of it; return whether nothing was won."""
+def main(out: Path | None) -> bool:
+    """Print what was tried, also to ``out``, and what became of it; return whether nothing was won.
+    """
     began, good, log = time.monotonic(), False, ""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -154,10 +176,15 @@ def main() -> bool:
     missing = [key for key in TITLES if key not in {line["finding"] for line in found}]
     print(f"\n{len(found)} attempts in {time.monotonic() - began:.0f} s, {len(won)} of them with "
           "an effect" + "".join(f"; {key} was not tried" for key in missing))
+    if out:
+        with atomic(out, "w") as file:
+            file.write(page(found, name, f"{len(found)} attempts, {len(won)} with an effect."))
     good = good and not won and not missing
     print("nothing was had, and nothing ended" if good else "THE ATTACK HAD AN EFFECT")
     return good
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main() else 1)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="write the page of docs/results to FILE")
+    sys.exit(0 if main(parser.parse_args().out) else 1)
