@@ -122,7 +122,7 @@ def test_replicates_reach_the_table_and_change_nothing_else(tmp_path, monkeypatc
         assert made.over == USERS and 0.001 < made.half < 0.3
     assert any(d.over == USERS for row in found._differences() for d in row)
     assert not any("replicates" in r for r in found.records())
-    line = read(tmp_path / "cells" / "kept" / "shop.jsonl")[0]
+    line = read(tmp_path / "cells" / "kept" / "shop.parquet")[0]
     assert "replicates" not in line["settings"]["protocol"]         # no setting of a score
     assert json.loads(json.dumps(line["summary"]["replicates"]))["mrr"]
     again = compare(asked, 1, tmp_path / "plain")       # kept ones are taken as they are

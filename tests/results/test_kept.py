@@ -8,6 +8,7 @@ import pytest
 import quick
 import shop
 
+from fedvine.cli import main as cli
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods.popularity import Popularity
@@ -16,7 +17,7 @@ from fedvine.results import fill as filling
 from fedvine.results.cells import Job, cells, opened_once, rounded
 from fedvine.results.compare import compare, experiments
 from fedvine.results.fill import Budget, fill, fill_pages
-from fedvine.results.kept import Identity, Kept, read
+from fedvine.results.kept import Identity, Kept, differing, read
 from fedvine.results.tune import tune
 from fedvine.tasks.link_prediction import LinkPrediction
 
@@ -28,7 +29,7 @@ def wanted(folder, *words):
 
 
 def lines(folder):
-    return read(folder / "kept" / "shop.jsonl")
+    return read(folder / "kept" / "shop.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +131,49 @@ def test_a_revision_and_other_content_make_another_cell(filled, monkeypatch):
     assert cells([first], folder / "cells")[0].finished
 
 
-def test_lines_of_two_machines_merge_and_a_conflict_is_named(filled):
+def test_cells_of_two_machines_merge_and_a_spoilt_file_is_named(filled):
     folder, found = filled
-    file = folder / "cells" / "kept" / "shop.jsonl"
-    texts = file.read_text().splitlines()
-    file.write_text("\n".join([*texts[2:], *texts[:3]]) + "\n")       # a union, one line twice
+    file, here = folder / "cells" / "kept" / "shop.parquet", Kept(folder / "here")
+    whole = lines(folder / "cells")
+    here._write("shop", [*whole[:2], {**whole[2], "made": "2000-01-01", "summary": {}}])
+    file.rename(folder / "other.parquet")
+    (folder / "there").mkdir()
+    (folder / "other.parquet").rename(folder / "there" / "shop.parquet")
+    assert here.add(Kept(folder / "there")) == len(whole) - 2       # the later line stays
+    assert Kept(folder / "here").lines("shop") == whole
+    assert here.add(Kept(folder / "there")) == 0
+    (folder / "here" / "shop.parquet").rename(file)
     assert compare(wanted(folder, "popularity", "edgebank"), 2, folder / "cells") == found
-    file.write_text("\n".join(["<<<<<<< ours", *texts]))
-    with pytest.raises(FedvineError, match=r"shop\.jsonl, line 1 is no kept cell"):
+    file.write_bytes(b"<<<<<<< ours" + file.read_bytes())
+    with pytest.raises(FedvineError, match=r"shop\.parquet is no file of kept cells"):
         compare(wanted(folder), 2, folder / "cells")
+
+
+def test_cells_are_printed(filled, capsys):
+    folder, _ = filled
+    place = ["--folder", str(folder / "cells" / "kept")]
+
+    def printed(*words):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["cells", *words, *place])
+        return ended.value.code or 0, capsys.readouterr()
+    assert printed()[1].out == "shop: 4 cells of 2 methods\n"
+    whole = lines(folder / "cells")
+    assert [x.split()[0] for x in printed("shop")[1].out.splitlines()] == [x["key"] for x in whole]
+    said = printed("shop", "--method", "edgebank", "--lines")[1].out.splitlines()
+    assert [json.loads(x) for x in said] == [x for x in whole if x["method"] == "edgebank"]
+    code, told = printed("shops")
+    assert code == 2 and 'has no cells of "shops"; it has cells of shop' in told.err
+
+
+def test_what_differs_between_cells_of_a_method_is_shown(filled):
+    folder, _ = filled
+    whole = lines(folder / "cells")
+    assert not any(found for _, found in differing(whole))
+    other = json.loads(json.dumps(whole[0]))
+    other["settings"]["protocol"]["negatives"] = 7
+    (_, found), *rest = differing([other, *whole, *whole])
+    assert found == {"protocol.negatives": 7} and not any(more for _, more in rest)
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
@@ -151,8 +186,8 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
             "settings": Identity(experiment).settings})
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(keep, made))
-    assert sorted(x["seed"] for x in read(tmp_path / "flights.jsonl")) == list(range(12))
-    assert [p.name for p in tmp_path.iterdir()] == ["flights.jsonl"]
+    assert sorted(x["seed"] for x in read(tmp_path / "flights.parquet")) == list(range(12))
+    assert [p.name for p in tmp_path.iterdir()] == ["flights.parquet"]
 
 
 def test_a_run_that_finished_before_is_kept_without_being_run(tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ def test_the_best_on_validation_is_chosen_and_written(once):
 
 def test_its_runs_are_kept_and_its_line_beside_them(once):
     folder, found = once
-    kept = read(folder / "cells" / "kept" / "shop.jsonl")
+    kept = read(folder / "cells" / "kept" / "shop.parquet")
     done = [t for t in trials(folder) if t.state.name == "COMPLETE"]
     for seed in (100, 101, 102):
         assert {x["settings"]["method"]["decay"] for x in kept if x["seed"] == seed} >= {

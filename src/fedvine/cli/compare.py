@@ -300,6 +300,40 @@ def audit(
         print(f"Written to {auditing.write_page(done, command, markdown)}")
 
 
+def cells(
+    data: Annotated[list[str] | None, typer.Argument(
+        metavar="[DATA]...", help="Data sets; none: all, with their number of cells.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only cells of this method.")] = None,
+    folder: Annotated[Path, typer.Option(help="A folder of kept cells.")] = Path(
+        "docs/results/cells"),
+    lines: Annotated[bool, typer.Option("--lines", help="Print whole cells, as JSON.")] = False,
+    add: Annotated[Path | None, typer.Option(
+        metavar="FOLDER", help="Add the cells of another folder first.")] = None,
+) -> None:
+    """Print kept cells: what was run with which settings, and what it scored."""
+    import json
+
+    from fedvine.results.kept import Kept, differing
+    kept = Kept(folder)
+    if add:
+        options.tell(f"{kept.add(Kept(add)):,} cells were added to {folder}.")
+    found = {file.stem: kept.lines(file.stem) for file in sorted(folder.glob("*.parquet"))}
+    for name in data or ():
+        if name not in found:
+            raise FedvineError(f'{folder} has no cells of "{name}"; it has cells of '
+                               f'{", ".join(found) or "nothing"}.')
+    for name in data or found:
+        chosen = [line for line in found[name] if method in (None, line["method"])]
+        if lines:
+            print(*map(json.dumps, chosen), sep="\n")
+        elif not data:
+            print(f"{name}: {len(chosen):,} cells of {len({x['method'] for x in chosen})} methods")
+        else:
+            for line, other in differing(chosen):
+                print(line["key"], line["method"], f"seed {line['seed']}",
+                      line.get("made", "")[:10], *(f"{key}={json.dumps(value)}" for key, value in other.items()))
+
+
 def cite(
     methods: Annotated[list[str] | None, typer.Argument(
         metavar="[METHOD]...", autocompletion=completion.methods, help="Methods' names.")] = None,

@@ -364,6 +364,7 @@ def page(
     serve(runs, host, port, lambda text: print(text, flush=True), word)
 
 
+app.command()(compare.cells)
 app.command()(compare.cite)
 app.command()(compare.compare)
 app.command()(compare.reproduce)

@@ -1,8 +1,8 @@
 """Kept cells: settings, scores and costs of a finished run, one line of JSON each.
 
-A folder of them has a file for each data set, ``<data>.jsonl``, sorted by ``key``, so that lines
-that two machines added merge by taking both. ``docs/results/cells`` is committed: a page is made
-from it without any run folder, and without the data.
+A folder of them has a file for each data set, ``<data>.parquet``, with the columns key, method,
+seed and line, sorted by ``key``. ``docs/results/cells`` is committed: a page is made from it
+without any run folder, and without the data.
 
 A line counts as a wanted cell if method, seed, the data's content and all settings are equal. A
 setting that is not in the line did not exist when the line was written; it counts as equal if it is
@@ -19,13 +19,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from fedvine.core import registry
@@ -154,7 +157,7 @@ class Kept:
 
     def every(self) -> Iterator[Line]:
         """Yield all cells of all data."""
-        for file in sorted(self.folder.glob("*.jsonl")):
+        for file in sorted(self.folder.glob("*.parquet")):
             yield from self.lines(file.stem)
 
     def find(self, wanted: Identity) -> Line | None:
@@ -173,13 +176,36 @@ class Kept:
         with self._alone():
             others = [x for x in read(self._file(wanted.data))
                       if not wanted.stands(x, anything=stale)]
-            lines = sorted([*others, {"key": wanted.key, **line}], key=lambda x: x["key"])
-            with atomic(self._file(wanted.data), "w") as file:
-                file.writelines(json.dumps(x) + "\n" for x in lines)
-            self._files[wanted.data] = lines
+            self._write(wanted.data, [*others, {"key": wanted.key, **line}])
+
+    def add(self, other: Kept) -> int:
+        """Add the cells of another folder that this one lacks; return how many these are.
+
+        Of two lines with one key the later one stays. Raises :class:`FedvineError` if a file cannot
+        be read or written.
+        """
+        added = 0
+        with self._alone():
+            for data in (file.stem for file in sorted(other.folder.glob("*.parquet"))):
+                found = {x["key"]: x for x in read(self._file(data))}
+                newer = [x for x in other.lines(data) if x["key"] not in found
+                         or x.get("made", "") > found[x["key"]].get("made", "")]
+                if newer:
+                    self._write(data, list((found | {x["key"]: x for x in newer}).values()))
+                added += len(newer)
+        return added
+
+    def _write(self, data: str, lines: list[Line]) -> None:
+        lines = sorted(lines, key=lambda x: x["key"])
+        table = pa.table({key: [x[key] for x in lines] for key in ("key", "method", "seed")}
+                         | {"line": [json.dumps(x) for x in lines]})
+        with atomic(self._file(data), "wb") as file:        # one page, or little is compressed
+            pq.write_table(table, file, compression="zstd", compression_level=9,
+                           data_page_size=2 ** 28, use_dictionary=False)
+        self._files[data] = lines
 
     def _file(self, data: str) -> Path:
-        return self.folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', data)}.jsonl"
+        return self.folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', data)}.parquet"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -208,19 +234,26 @@ def read(file: Path) -> list[Line]:
 
 @lru_cache(maxsize=64)
 def _read(file: Path, *unchanged: int) -> tuple[Line, ...]:
-    found = {}
     try:
-        texts = file.read_text("utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise FedvineError(f"{file} cannot be read ({error}).") from error
-    for number, text in enumerate(texts, 1):
-        try:
-            line = json.loads(text)
-            if not {"key", "method", "seed", "content", "settings", "summary"} <= line.keys():
-                raise ValueError("a key is missing")
-        except (ValueError, AttributeError) as error:
-            raise FedvineError(f"{file}, line {number} is no kept cell; if two branches were "
-                               "merged, keep the lines of both, without marks between them."
-                               ) from error
-        found[line["key"]] = line
-    return tuple(found[key] for key in sorted(found))
+        found = [json.loads(text) for text in pq.read_table(
+            file, columns=["line"])["line"].to_pylist()]
+        if not all({"key", "method", "seed", "content", "settings", "summary"} <= line.keys()
+                   for line in found):
+            raise ValueError("a key is missing")
+    except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise FedvineError(f"{file} is no file of kept cells ({error}); if two branches were "
+                           "merged, take one file and add the other's cells by fedvine cells "
+                           "--add FOLDER.") from error
+    return tuple(sorted(found, key=lambda line: line["key"]))
+
+
+def differing(lines: Iterable[Line]) -> list[tuple[Line, dict[str, Any]]]:
+    """Return each line with those of its settings that most lines of its method do not have."""
+    flat = [(line, {f"{table}.{key}": value for table, values in line["settings"].items()
+                    for key, value in values.items()}) for line in lines]
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for line, settings in flat:
+        for key, value in settings.items():
+            counts.setdefault((line["method"], key), Counter())[json.dumps(value)] += 1
+    return [(line, {key: value for key, value in settings.items() if json.dumps(value) != counts[
+        line["method"], key].most_common(1)[0][0]}) for line, settings in flat]
