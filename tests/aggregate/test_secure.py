@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import NAMES, Sum, identities
 
-from fedvine.aggregate.bonawitz import fewest, open_sum, secure_sum
+from fedvine.aggregate.bonawitz import Party, fewest, open_sum
 from fedvine.aggregate.noise import BITS, from_fixed, to_fixed
 from fedvine.core.rng import rng
 
@@ -14,6 +14,25 @@ from fedvine.core.rng import rng
 def inputs(count=5, length=50, seed=0):
     draw = rng(seed, "secure")
     return {n: draw.normal(size=length) * 10 for n in NAMES[:count]}
+
+
+def secure_sum(vectors, identities, number=1, vanish=None, least=1):
+    """What clients sent, and the sum of their vectors uint64 [n], by the whole protocol.
+
+    ``vanish`` has clients, and the first exchange in which they send nothing.
+    """
+    def here(step):
+        return [n for n in sorted(vectors) if (vanish or {}).get(n, 9) > step]
+
+    parties = {n: Party(identities[n], number, least) for n in vectors}
+    keys = {n: parties[n].keys() for n in here(0)}
+    sent = {n: parties[n].shares(keys) for n in here(1)}
+    masked = {n: parties[n].masked(vectors[n], {s: sent[s][n] for s in sent}) for n in here(2)}
+    signed = {n: parties[n].agree(masked) for n in here(3)}
+    opened = {n: parties[n].unmask(signed) for n in here(4)}
+    needed = max(p.threshold for p in parties.values())
+    return {"sum": open_sum(masked, keys, sent, opened, needed), "masked": masked,
+            "opened": opened, "came": sorted(masked)}
 
 
 @given(st.lists(st.floats(-2.0**30, 2.0**30), min_size=1, max_size=40))

@@ -272,32 +272,3 @@ def _halves(key: bytes) -> tuple[bytes, bytes]:
 def _nonce(sender: str, receiver: str) -> bytes:
     """Return the nonce of a direction; a box's key encrypts one message each way."""
     return hmac.digest(b"nonce", f"{sender}>{receiver}".encode(), hashlib.sha256)[:12]
-
-
-def secure_sum(vectors: Mapping[str, np.ndarray], identities: Mapping[str, RosterMember],
-               number: int = 1, vanish: Mapping[str, int] | None = None, least: int = 1
-               ) -> dict[str, Any]:
-    """Run the whole protocol in one process; return what the clients sent.
-
-    Args:
-        vectors: uint64 [n] by client.
-        identities: by client.
-        number: of the sum.
-        vanish: clients, and the first exchange in which they send nothing.
-        least: as in :class:`Party`.
-
-    Returns:
-        ``sum`` uint64 [n], ``masked`` and ``opened`` by client, ``came`` names in order.
-    """
-    def here(step: int) -> list[str]:
-        return [n for n in sorted(vectors) if (vanish or {}).get(n, 9) > step]
-
-    parties = {n: Party(identities[n], number, least) for n in vectors}
-    keys = {n: parties[n].keys() for n in here(0)}
-    sent = {n: parties[n].shares(keys) for n in here(1)}
-    masked = {n: parties[n].masked(vectors[n], {s: sent[s][n] for s in sent}) for n in here(2)}
-    signed = {n: parties[n].agree(masked) for n in here(3)}
-    opened = {n: parties[n].unmask(signed) for n in here(4)}
-    needed = max(p.threshold for p in parties.values())
-    return {"sum": open_sum(masked, keys, sent, opened, needed), "masked": masked,
-            "opened": opened, "came": sorted(masked)}

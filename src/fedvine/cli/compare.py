@@ -330,8 +330,9 @@ def cells(
             print(f"{name}: {len(chosen):,} cells of {len({x['method'] for x in chosen})} methods")
         else:
             for line, other in differing(chosen):
+                more = [f"{key}={json.dumps(value)}" for key, value in other.items()]
                 print(line["key"], line["method"], f"seed {line['seed']}",
-                      line.get("made", "")[:10], *(f"{key}={json.dumps(value)}" for key, value in other.items()))
+                      line.get("made", "")[:10], *more)
 
 
 def cite(
