@@ -304,8 +304,7 @@ def cells(
     data: Annotated[list[str] | None, typer.Argument(
         metavar="[DATA]...", help="Data sets; none: all, with their number of cells.")] = None,
     method: Annotated[str | None, typer.Option(help="Only cells of this method.")] = None,
-    folder: Annotated[Path, typer.Option(help="A folder of kept cells.")] = Path(
-        "docs/results/cells"),
+    folder: Annotated[Path, typer.Option(help="Of the cells.")] = Path("docs/results/cells"),
     lines: Annotated[bool, typer.Option("--lines", help="Print whole cells, as JSON.")] = False,
     add: Annotated[Path | None, typer.Option(
         metavar="FOLDER", help="Add the cells of another folder first.")] = None,
@@ -330,9 +329,8 @@ def cells(
             print(f"{name}: {len(chosen):,} cells of {len({x['method'] for x in chosen})} methods")
         else:
             for line, other in differing(chosen):
-                more = [f"{key}={json.dumps(value)}" for key, value in other.items()]
-                print(line["key"], line["method"], f"seed {line['seed']}",
-                      line.get("made", "")[:10], *more)
+                shown = {"seed": line["seed"], "made": line.get("made", "")[:10], **other}
+                print(line["key"], line["method"], *map("{}={}".format, shown, shown.values()))
 
 
 def cite(

@@ -136,12 +136,9 @@ def show(name: Annotated[str, typer.Argument(
         console().print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
-app.command()(running.run)
-app.command()(nightly.nights)
-app.command()(nightly.rollback)
-app.command()(nightly.unit)
-app.command()(nightly.metrics)
-app.command()(nightly.erase)
+for _one in (running.run, nightly.nights, nightly.rollback, nightly.unit, nightly.metrics,
+             nightly.erase):
+    app.command()(_one)
 
 
 @app.command()
@@ -364,18 +361,9 @@ def page(
     serve(runs, host, port, lambda text: print(text, flush=True), word)
 
 
-app.command()(compare.cells)
-app.command()(compare.cite)
-app.command()(compare.compare)
-app.command()(compare.reproduce)
-app.command()(compare.tune)
-app.command()(compare.audit)
-app.command()(compare.export)
-app.command()(compare.explain)
+for _one in (compare.cells, compare.cite, compare.compare, compare.reproduce, compare.tune,
+             compare.audit, compare.export, compare.explain, federation_cli.serve,
+             federation_cli.match, site.join, site.account, federation_cli.status,
+             completion.completion):
+    app.command()(_one)
 app.add_typer(federation_cli.kit, name="kit")
-app.command()(federation_cli.serve)
-app.command()(federation_cli.match)
-app.command()(site.join)
-app.command()(site.account)
-app.command()(federation_cli.status)
-app.command()(completion.completion)

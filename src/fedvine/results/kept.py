@@ -181,8 +181,7 @@ class Kept:
     def add(self, other: Kept) -> int:
         """Add the cells of another folder that this one lacks; return how many these are.
 
-        Of two lines with one key the later one stays. Raises :class:`FedvineError` if a file cannot
-        be read or written.
+        Of two lines with one key the later one stays.
         """
         added = 0
         with self._alone():
@@ -235,15 +234,14 @@ def read(file: Path) -> list[Line]:
 @lru_cache(maxsize=64)
 def _read(file: Path, *unchanged: int) -> tuple[Line, ...]:
     try:
-        found = [json.loads(text) for text in pq.read_table(
-            file, columns=["line"])["line"].to_pylist()]
+        table = pq.read_table(file, columns=["line"])
+        found = list(map(json.loads, table["line"].to_pylist()))
         if not all({"key", "method", "seed", "content", "settings", "summary"} <= line.keys()
                    for line in found):
             raise ValueError("a key is missing")
     except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
-        raise FedvineError(f"{file} is no file of kept cells ({error}); if two branches were "
-                           "merged, take one file and add the other's cells by fedvine cells "
-                           "--add FOLDER.") from error
+        raise FedvineError(f"{file} is no file of kept cells ({error}); two such files are merged "
+                           "by fedvine cells --add FOLDER.") from error
     return tuple(sorted(found, key=lambda line: line["key"]))
 
 
@@ -255,5 +253,6 @@ def differing(lines: Iterable[Line]) -> list[tuple[Line, dict[str, Any]]]:
     for line, settings in flat:
         for key, value in settings.items():
             counts.setdefault((line["method"], key), Counter())[json.dumps(value)] += 1
-    return [(line, {key: value for key, value in settings.items() if json.dumps(value) != counts[
-        line["method"], key].most_common(1)[0][0]}) for line, settings in flat]
+    usual = {key: count.most_common(1)[0][0] for key, count in counts.items()}
+    return [(line, {key: value for key, value in settings.items()
+                    if json.dumps(value) != usual[line["method"], key]}) for line, settings in flat]

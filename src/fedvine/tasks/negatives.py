@@ -151,9 +151,8 @@ def _lowest(rows, keys, items, starts, users, width, first, second, bounds, foun
     at those below a limit; where that was too little it looks again, at four times as much.
     """
     size, many = len(keys), found.shape[1]
-    value, place = np.empty(size, np.uint64), np.empty(size, np.int64)
-    begin, order = np.empty(size + 1, np.int64), np.empty(size, np.int64)
-    hashed = np.empty(size, np.uint64)
+    value, hashed = np.empty(size, np.uint64), np.empty(size, np.uint64)
+    place, order, begin = np.empty((3, size + 1), np.int64)
     taken = np.zeros(width, np.bool_)       # by the user of a row, where it has few codes
     for q in range(len(rows)):
         codes = bounds[1, q] - bounds[0, q] + bounds[3, q] - bounds[2, q]

@@ -129,8 +129,7 @@ def from_dgdata(data: Any, *, bipartite: bool | None = None, name: str = "tgm") 
         data: its fields ``time`` int [events], ``edge_mask`` int [E] (the numbers of the events
             that are edges) and ``edge_index`` int [E, 2] are required; ``edge_x`` [E, F] becomes
             the features.
-        bipartite: whether sources and destinations are of two kinds; None: they are where no node
-            is both a source and a destination.
+        bipartite: as in :func:`from_pyg`.
         name: of the stream, also for errors.
 
     Returns:

@@ -69,8 +69,7 @@ def fill(slots: np.ndarray, keys: np.ndarray, many: Any) -> None:
 def rows_of(slots: np.ndarray, keys: np.ndarray, wanted: np.ndarray, found: np.ndarray) -> None:
     """Write the rows of keys into ``found`` int64 [n], -1 for those that are not there.
 
-    A loop decides by what it has just read only where a slot holds another key, so that many reads
-    of the memory are under way at a time.
+    Loops seldom decide by what they have just read, so that many reads are under way at a time.
     """
     last = np.uint64(len(slots) - 1)
     for n in range(len(wanted)):
