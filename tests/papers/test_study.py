@@ -1,6 +1,7 @@
 """The runner of pages, what a paper's table lacks, and our row beside the best rival."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from fedvine.cli.main import app
 from fedvine.core.errors import FedvineError
 from fedvine.datasets import at_hand
 from fedvine.experiments.experiment import Experiment
+from fedvine.papers import reproduce as reproducing
 from fedvine.papers.published import PaperTable
 from fedvine.papers.reproduce import lacks
 from fedvine.papers.study import Panel, Study, carry_out, chosen, experiments, planned
@@ -100,7 +102,7 @@ def test_what_is_lacking_is_said_without_a_download(tmp_path, monkeypatch):
     kept = Path(__file__).parents[2] / "docs/results/cells"
     store = tmp_path / "cells" / "kept"
     store.mkdir(parents=True)
-    shutil.copy(kept / "wikipedia-early.jsonl", store)
+    shutil.copy(kept / "wikipedia-early.parquet", store)
     monkeypatch.setattr(LinkPrediction, "revision", 1)          # of the lines that were copied
     table = PaperTable.named("fedlink-table1")      # they are older than two of its rows
     older = table.model_copy(update={"row": [r for r in table.row if r.name not in (
@@ -133,6 +135,23 @@ def test_the_command_tells_what_is_lacking_by_its_exit_code(found, code, said, m
     assert ended.exit_code == code
     assert ended.output.splitlines() == [*(f"power-table2, {line}" for line in said),
                                          "power-table3, complete."]
+
+
+def test_missing_runs_are_priced_by_similar_ones_and_the_cheapest_page_comes_first(
+        study, tmp_path, monkeypatch):
+    dear = replace(study, panels=study.panels[:1])
+    monkeypatch.setattr(reproducing, "names", lambda: ["shops", "dear"])
+    monkeypatch.setattr(reproducing, "study", {"shops": study, "dear": dear}.get)
+    found = reproducing.estimate(seeds=2, folder=tmp_path / "cells")
+    assert {name: runs for name, (runs, _) in found.items()} == {"dear": 2, "shops": 4, "all": 4}
+    assert list(found) == ["dear", "shops", "all"]
+    assert 0 < found["dear"][1] < found["shops"][1]
+    carry_out(dear, folder=tmp_path / "cells")
+    assert reproducing.estimate(seeds=2, folder=tmp_path / "cells")["dear"] == (0, 0)
+    ended = CliRunner().invoke(app, ["reproduce", "all", "--estimate", "--seeds", "2", "--folder",
+                                     str(tmp_path / "cells")])
+    assert ended.output.splitlines()[0] == "dear: 0 runs, 0.0 CPU hours"
+    assert ended.output.splitlines()[-1].startswith("all: 2 runs, ")
 
 
 def test_ours_is_set_beside_the_best_rival_and_not_beside_a_ceiling():

@@ -77,6 +77,9 @@ def reproduce(
         "--check", help="Run nothing; say what a paper's table lacks. The exit code is 0 if it is "
         "complete, 1 if a row is not built or has too few seeds, 3 if one is not tuned, 4 if only "
         "data are not at hand.")] = False,
+    estimate: Annotated[bool, typer.Option(
+        "--estimate", help="Run nothing; print the runs that are missing and their CPU hours, "
+        "estimated from similar runs.")] = False,
 ) -> None:
     """Show our numbers beside a paper's; the runs are kept, so the next time is quick.
 
@@ -89,6 +92,10 @@ def reproduce(
         for page, lacks in found.items():
             typer.echo("\n".join(f"{page}, {said}" for said in lacks.sentences()))
         raise typer.Exit(worst(lacks.code for lacks in found.values()))
+    if estimate:
+        for page, (runs, spent) in reproducing.estimate(name, seeds=seeds, folder=folder).items():
+            typer.echo(f"{page}: {runs:,} runs, {spent / 3600:.1f} CPU hours")
+        return
     how: dict[str, Any] = {"seeds": seeds, "jobs": jobs, "folder": folder, "tell": options.tell,
                                "budget": options.seconds_of(budget) if budget else None,
                                "cap": options.seconds_of(cap)}

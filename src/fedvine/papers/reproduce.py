@@ -23,7 +23,17 @@ from fedvine.papers.published import PaperTable
 from fedvine.papers.study import Study, carry_out, planned
 from fedvine.papers.tables import Lacks, lacking
 from fedvine.results.cells import FOLDER, opened_once
-from fedvine.results.fill import CAP, SEEDS, Budget, Rows, Tell, fill_pages
+from fedvine.results.fill import (
+    CAP,
+    SEEDS,
+    SLOW,
+    SLOW_SEEDS,
+    Budget,
+    Rows,
+    Tell,
+    Work,
+    fill_pages,
+)
 from fedvine.results.tables import TableSet
 
 #: Pages that are written in Python; the others are ``.toml`` files.
@@ -91,6 +101,28 @@ def lacks(name: str, *, only: str | None = None, seeds: int | None = None,
                            f"for one of {', '.join(sorted(tables))}.")
     with at_hand():
         return {name: lacking(PaperTable.named(name), only, _count(seeds), folder)}
+
+
+def estimate(name: str = ALL, *, seeds: int | None = None, folder: str | Path = FOLDER
+             ) -> dict[str, tuple[int, float]]:
+    """Return how many cells pages lack, and CPU seconds by similar ones; run nothing.
+
+    The cheapest page comes first, and last :data:`ALL` of them, a cell once. Nothing is downloaded;
+    pages without data are left out.
+    """
+    found, every = {}, {}
+    with opened_once(), at_hand():
+        for page in names() if name == ALL else [name]:
+            try:
+                rows = list(planned(study(page), None, _count(seeds), folder).cells.values())
+            except FedvineError:
+                continue
+            work = Work([rows], Budget())
+            prices = {cell.folder: work.price[cell.folder] for i, cell, _ in work.queue if (
+                seeds is not None or i < SLOW_SEEDS or work.price[cell.folder] <= SLOW)}
+            found[page], every = (len(prices), sum(prices.values())), every | prices
+    return {**dict(sorted(found.items(), key=lambda item: item[1][1])),
+            ALL: (len(every), sum(every.values()))}
 
 
 def reproduce_all(*, seeds: int | None = None, budget: float | None = None,
