@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 from statistics import mean, median
@@ -104,7 +105,8 @@ def measured(sites: int, stages: int) -> dict[str, Any]:
     first = min(call["t"] for call in calls)
     later = [call for call in calls if call["t"] > first]
     shares = [c["up"] for c in later if c["function"] == "sum_shares"]
-    return {"share": median(shares) / sites ** 2, "sites": sites, "rest": mean(mb for kit, mb in rest.items() if kit != "hub"),
+    return {"share": median(shares) / sites ** 2, "sites": sites,
+            "rest": mean(mb for kit, mb in rest.items() if kit != "hub"),
             "job": mean(mb for kit, mb in most.items() if kit != "hub"), "hub": most["hub"],
             "all": whole, "call": median(c["seconds"] for c in later), "calls": len(later) / (
                 len({c["t"] for c in later})), "run": spent,
@@ -132,32 +134,32 @@ def page(rows: list[dict[str, Any]], stages: int) -> str:
         table.append(f"| {row['sites']} | " + " | ".join(
             form.get(key, "{:,.0f}").format(row[key]) for key in heads) + " |")
     table.append("| *one more* | " + " | ".join(
-        f"{line(key)[0]:+.3g}" for key in heads) + " |")
+        f"{round(line(key)[0], 3):+g}" for key in heads) + " |")
     share, many, edges, group = rows[-1]["share"], 10_000, 1e9, 100
-    return f"""# Many sites: measured, and what follows
-
-Made by `scripts/bench sites --out docs/results/sites.md`: federations on one machine of
-{os.cpu_count()} processors, flights of {stages} months dealt to the sites by the aircraft,
-`fedlink_plus` with `share = "sums"` under secure sums, every site with all of its processes. Memory
-is PSS. The last row is the slope of a line through the others.
-
-{chr(10).join(table)}
-
-**Fifty sites**, by these lines: {at("all", 50) / 1e3:.0f} GB on one machine, of which the hub has
-{at("hub", 50) / 1e3:.1f}; a call takes {at("call", 50):.1f} s where {os.cpu_count()} processors
-compute for all, so a stage {at("call", 50) * at("calls", 50) / 60:.0f} minutes. On machines of their
-own only the hub's part of a call grows.
-
-**{many:,} sites and {edges:.0e} edges**, by arithmetic. A site has {edges / many:,.0f} edges, less
-than a client of [four cities](../performance.md), so its own work is seconds a stage, and its memory
-that of the table. The hub's part does not scale this way: {at("hub", many) / 1e3:,.0f} GB by the
-line above, {many * rows[-1]["bytes"] / 1e3:,.1f} GB a stage through one machine. In each secure sum
-every site sends every other a share of {share:.0f} bytes: {share * many / 1e6:.1f} MB up and as much
-down for a site, {share * many ** 2 / 1e9:.0f} GB through the hub. So it needs groups: {group} hubs
-of {group} sites each, which open their own sums and add them up under one more hub. Then a hub
-forwards {share * group ** 2 / 1e6:.1f} MB of shares a sum, has {at("hub", group) / 1e3:.1f} GB of
-memory, and no sum is of fewer than {group} sites. That is not built.
-"""
+    parts = ["# Many sites: measured, and what follows", f"""
+        Made by `scripts/bench sites --out docs/results/sites.md`: federations on one machine of
+        {os.cpu_count()} processors, flights of {stages} months dealt to the sites by the aircraft,
+        `fedlink_plus` with `share = "sums"` under secure sums, every site with all of its
+        processes. Memory is PSS. The last row is the slope of a line through the others.""",
+             "\n".join(table), f"""
+        **Fifty sites**, by these lines: {at("all", 50) / 1e3:.0f} GB on one machine, of which the
+        hub has {at("hub", 50) / 1e3:.1f}; a call takes {at("call", 50):.1f} s where
+        {os.cpu_count()} processors compute for all, so a stage
+        {at("call", 50) * at("calls", 50) / 60:.0f} minutes. On machines of their own only the hub's
+        part of a call grows.""", f"""
+        **{many:,} sites and 10^{np.log10(edges):.0f} edges**, by arithmetic. A site has
+        {edges / many:,.0f} edges, less than a client of [four cities](../performance.md), so its
+        own work is seconds a stage, and its memory that of the table. The hub's part does not scale
+        this way: {at("hub", many) / 1e3:,.0f} GB by the line above,
+        {many * rows[-1]["bytes"] / 1e3:,.1f} GB a stage through one machine. In each secure sum
+        every site sends every other a share of {share:.0f} bytes: {share * many / 1e6:.1f} MB up
+        and as much down for a site, {share * many ** 2 / 1e9:.0f} GB through the hub. So it needs
+        groups: {group} hubs of {group} sites each, which open their own sums and add them up under
+        one more hub. Then a hub forwards {share * group ** 2 / 1e6:.1f} MB of shares a sum, has
+        {at("hub", group) / 1e3:.1f} GB of memory, and no sum is of fewer than {group} sites. That
+        is not built."""]
+    return "\n\n".join(part if part[0] in "#|" else textwrap.fill(" ".join(part.split()), 100)
+                       for part in parts) + "\n"
 
 
 def main() -> bool:
