@@ -5,7 +5,8 @@ The page of --markdown has a table for each, with what it says of itself.
 Commands with arguments of their own, one at a time: ``kill9``, ``kill9-federation``,
 ``kill9-secure``, ``attack``, ``mutants``, ``odd-streams``, ``dynamic``, ``living --kill``,
 ``living --federation``, ``contract-tls``, ``soak``, ``backbones``,
-``scale``, ``ray``, ``gpu``, ``gate``, ``fortnight``, ``sites``.
+``scale``, ``ray``, ``gpu``, ``gate``, ``fortnight``, ``sites``,
+``millions``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ COMMANDS = {"kill9": "_kill9", "kill9-federation": "_kill9_federation",
             "contract-tls": "_contract_tls", "soak": "_soak",
             "poisoning": "_poisoning", "backbones": "_backbones",
             "scale": "_scale", "ray": "_ray", "gpu": "_gpu",
-            "gate": "_gate", "fortnight": "_fortnight", "sites": "_sites"}
+            "gate": "_gate", "fortnight": "_fortnight", "sites": "_sites",
+            "millions": "_millions"}
 
 
 def main() -> None:
