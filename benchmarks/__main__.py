@@ -85,10 +85,13 @@ def main() -> None:
 def write_page(file: Path, rows: list[dict[str, Any]]) -> None:
     """Write the page of figures: a table for each benchmark, below its own words."""
     took = {row["of"]: row["took"] for row in rows}
-    lines = ["# What it costs, measured", "", *textwrap.wrap(
+    lines = ["# What it costs, measured", "", "<!-- slow `scripts/bench`: an hour in all -->", "",
+             *textwrap.wrap(
         f"By `scripts/bench all --markdown docs/performance.md`, on {_machine()}, one thread "
         f"unless a line says otherwise, {sum(took.values()) / 60:.0f} minutes in all. A ratio is "
-        "ours over the other; on another machine compare ratios, not seconds.", 120), ""]
+        "ours over the other; on another machine compare ratios, not seconds. More pages that take "
+        "longer: [sites](results/sites.md), [tens of millions of edges](results/millions.md), "
+        "[updates of DG-CoLearn](results/dynamic.md).", 120), ""]
     for name, seconds in took.items():
         words = re.sub(r":\w+:`~?([^`]*)`", r"``\1``",
                        inspect.getdoc(importlib.import_module(f"benchmarks.{name}")) or "")
