@@ -145,7 +145,7 @@ def page(rows: list[dict[str, Any]], stages: int) -> str:
         **Fifty sites**, by these lines: {at("all", 50) / 1e3:.0f} GB on one machine, of which the
         hub has {at("hub", 50) / 1e3:.1f}; a call takes {at("call", 50):.1f} s where
         {os.cpu_count()} processors compute for all, so a stage
-        {at("call", 50) * at("calls", 50) / 60:.0f} minutes. On machines of their own only the hub's
+        {at("call", 50) * at("calls", 50):.0f} s. On machines of their own only the hub's
         part of a call grows.""", f"""
         **{many:,} sites and 10^{np.log10(edges):.0f} edges**, by arithmetic. A site has
         {edges / many:,.0f} edges, less than a client of [four cities](../performance.md), so its
