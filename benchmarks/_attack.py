@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import textwrap
@@ -131,7 +132,8 @@ def show(found: list[dict[str, Any]]) -> None:
 def page(found: list[dict[str, Any]], scratch: str, said: str) -> str:
     """Return the page of docs/results: a line an attempt, without paths of ``scratch``."""
     def cell(text: str) -> str:
-        clean = "".join(c for c in " ".join(text.replace(scratch, "").split()) if c.isprintable())
+        text = re.sub(r"\.[0-9a-f]{8}-[0-9a-f-]{27}", ", its job", text.replace(scratch, ""))
+        clean = "".join(c for c in " ".join(text.split()) if c.isprintable())
         return textwrap.shorten(clean, 160, placeholder=" ...").replace("|", "/").replace("<", "(")
 
     parts = ["# What attackers tried", "Made by `scripts/attack --out docs/results/attack.md`: a "

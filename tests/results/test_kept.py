@@ -145,7 +145,7 @@ def test_cells_of_two_machines_merge_and_a_spoilt_file_is_named(filled):
     (folder / "here" / "shop.parquet").rename(file)
     assert compare(wanted(folder, "popularity", "edgebank"), 2, folder / "cells") == found
     file.write_bytes(b"<<<<<<< ours" + file.read_bytes())
-    with pytest.raises(FedvineError, match=r"shop\.parquet is no file of kept cells"):
+    with pytest.raises(FedvineError, match=r"shop\.parquet is not a file of kept cells"):
         compare(wanted(folder), 2, folder / "cells")
 
 
@@ -163,7 +163,12 @@ def test_cells_are_printed(filled, capsys):
     said = printed("shop", "--method", "edgebank", "--lines")[1].out.splitlines()
     assert [json.loads(x) for x in said] == [x for x in whole if x["method"] == "edgebank"]
     code, told = printed("shops")
-    assert code == 2 and 'has no cells of "shops"; it has cells of shop' in told.err
+    assert code == 2 and 'no cells of a method on "shops"; it has cells of shop' in told.err
+    code, told = printed("--method", "fedlink")
+    assert code == 2 and 'no cells of fedlink on "any data"' in told.err
+    code, told = printed("--add", str(folder / "none"))
+    assert code == 2 and "none has no kept cells" in told.err
+    assert "auc=0." in printed("shop")[1].out
 
 
 def test_what_differs_between_cells_of_a_method_is_shown(filled):

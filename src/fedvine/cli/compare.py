@@ -93,7 +93,8 @@ def reproduce(
             typer.echo("\n".join(f"{page}, {said}" for said in lacks.sentences()))
         raise typer.Exit(worst(lacks.code for lacks in found.values()))
     if estimate:
-        for page, (runs, spent) in reproducing.estimate(name, seeds=seeds, folder=folder).items():
+        costs = reproducing.estimate(name, only=only, seeds=seeds, folder=folder)
+        for page, (runs, spent) in costs.items():
             typer.echo(f"{page}: {runs:,} runs, {spent / 3600:.1f} CPU hours")
         return
     how: dict[str, Any] = {"seeds": seeds, "jobs": jobs, "folder": folder, "tell": options.tell,
@@ -311,7 +312,9 @@ def cells(
     data: Annotated[list[str] | None, typer.Argument(
         metavar="[DATA]...", help="Data sets; none: all, with their number of cells.")] = None,
     method: Annotated[str | None, typer.Option(help="Only cells of this method.")] = None,
-    folder: Annotated[Path, typer.Option(help="Of the cells.")] = Path("docs/results/cells"),
+    folder: Annotated[Path | None, typer.Option(
+        help="Of the cells [default: docs/results/cells of a checkout, else runs/cells/kept].")
+    ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Print whole cells, as JSON.")] = False,
     add: Annotated[Path | None, typer.Option(
         metavar="FOLDER", help="Add the cells of another folder first.")] = None,
@@ -319,24 +322,32 @@ def cells(
     """Print kept cells: what was run with which settings, and what it scored."""
     import json
 
+    from fedvine.results.cells import FOLDER, kept_beside
     from fedvine.results.kept import Kept, differing
+    folder = folder or kept_beside(FOLDER)
     kept = Kept(folder)
+    if add and not any(add.glob("*.parquet")):
+        raise FedvineError(f"{add} has no kept cells.")
     if add:
         options.tell(f"{kept.add(Kept(add)):,} cells were added to {folder}.")
-    found = {file.stem: kept.lines(file.stem) for file in sorted(folder.glob("*.parquet"))}
-    for name in data or ():
+    found = {file.stem: [line for line in kept.lines(file.stem) if method in (
+        None, line["method"])] for file in sorted(folder.glob("*.parquet"))}
+    found = {name: chosen for name, chosen in found.items() if chosen}
+    for name in data or ([] if found else ["any data"]):
         if name not in found:
-            raise FedvineError(f'{folder} has no cells of "{name}"; it has cells of '
-                               f'{", ".join(found) or "nothing"}.')
+            raise FedvineError(f'{folder} has no cells of {method or "a method"} on "{name}"; it '
+                               f'has cells of {", ".join(found) or "nothing"}.')
     for name in data or found:
-        chosen = [line for line in found[name] if method in (None, line["method"])]
+        chosen = found[name]
         if lines:
             print(*map(json.dumps, chosen), sep="\n")
         elif not data:
             print(f"{name}: {len(chosen):,} cells of {len({x['method'] for x in chosen})} methods")
         else:
             for line, other in differing(chosen):
-                shown = {"seed": line["seed"], "made": line.get("made", "")[:10], **other}
+                mean = line["summary"].get("scores", {}).get("test", {}).get("mean", {})
+                shown = {"seed": line["seed"], "made": line.get("made", "")[:10], **{
+                    key: mean[key] for key in ("auc", "am", "f1_micro") if key in mean}, **other}
                 print(line["key"], line["method"], *map("{}={}".format, shown, shown.values()))
 
 

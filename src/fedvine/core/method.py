@@ -129,7 +129,7 @@ class Method(BaseModel):
     #: Whether it learns from weights and features of edges (``EventStream.edge_columns``).
     edge_columns: ClassVar[bool] = False
     #: Whether clients on threads gain time: not with steps so small that Python's lock decides.
-    threads: ClassVar[bool] = True
+    parallel: ClassVar[bool] = True
 
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
 

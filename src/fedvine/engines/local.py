@@ -51,7 +51,7 @@ class LocalClients(Clients):
                                         keep_last=self.keep_last,
                                         ledger=Ledger(client=n, fresh=fresh))
                         for n in self.everyone}
-        every = os.cpu_count() if method.threads else 1
+        every = os.cpu_count() if method.parallel else 1
         most = (every if workers == "auto" else workers) or 1
         self.threads = max(min(most, len(self.workers)), 1)
 

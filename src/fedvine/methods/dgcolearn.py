@@ -63,7 +63,7 @@ class DgCoLearn(ClientFunctions, Method):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
-    threads: ClassVar[bool] = False
+    parallel: ClassVar[bool] = False
     revision: ClassVar[int] = 2         # sums in another order
     server_holds_graph: ClassVar[bool] = True
     edge_columns: ClassVar[bool] = True

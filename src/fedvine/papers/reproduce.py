@@ -23,17 +23,7 @@ from fedvine.papers.published import PaperTable
 from fedvine.papers.study import Study, carry_out, planned
 from fedvine.papers.tables import Lacks, lacking
 from fedvine.results.cells import FOLDER, opened_once
-from fedvine.results.fill import (
-    CAP,
-    SEEDS,
-    SLOW,
-    SLOW_SEEDS,
-    Budget,
-    Rows,
-    Tell,
-    Work,
-    fill_pages,
-)
+from fedvine.results.fill import CAP, SEEDS, Budget, Rows, Tell, Work, fill_pages
 from fedvine.results.tables import TableSet
 
 #: Pages that are written in Python; the others are ``.toml`` files.
@@ -103,23 +93,22 @@ def lacks(name: str, *, only: str | None = None, seeds: int | None = None,
         return {name: lacking(PaperTable.named(name), only, _count(seeds), folder)}
 
 
-def estimate(name: str = ALL, *, seeds: int | None = None, folder: str | Path = FOLDER
-             ) -> dict[str, tuple[int, float]]:
-    """Return how many cells pages lack, and CPU seconds by similar ones; run nothing.
+def estimate(name: str = ALL, *, only: str | None = None, seeds: int | None = None,
+             folder: str | Path = FOLDER) -> dict[str, tuple[int, float]]:
+    """Return how many cells pages lack, and CPU seconds estimated from similar ones; run nothing.
 
-    The cheapest page comes first, and last :data:`ALL` of them, a cell once. Nothing is downloaded;
-    pages without data are left out.
+    The cheapest page comes first, and last :data:`ALL` of them, each cell once. Nothing is
+    downloaded, and cells without data are left out. Raises :class:`FedvineError` for an unknown
+    name or experiment.
     """
+    if name == ALL and only:
+        raise FedvineError("--only belongs to one page; leave it out.")
     found, every = {}, {}
     with opened_once(), at_hand():
         for page in names() if name == ALL else [name]:
-            try:
-                rows = list(planned(study(page), None, _count(seeds), folder).cells.values())
-            except FedvineError:
-                continue
-            work = Work([rows], Budget())
-            prices = {cell.folder: work.price[cell.folder] for i, cell, _ in work.queue if (
-                seeds is not None or i < SLOW_SEEDS or work.price[cell.folder] <= SLOW)}
+            rows = list(planned(study(page), only, _count(seeds), folder).cells.values())
+            work = Work([rows], Budget(fewer=seeds is None))
+            prices = {cell.folder: work.price[cell.folder] for cell in iter(work.next, None)}
             found[page], every = (len(prices), sum(prices.values())), every | prices
     return {**dict(sorted(found.items(), key=lambda item: item[1][1])),
             ALL: (len(every), sum(every.values()))}

@@ -240,8 +240,8 @@ def _read(file: Path, *unchanged: int) -> tuple[Line, ...]:
                    for line in found):
             raise ValueError("a key is missing")
     except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
-        raise FedvineError(f"{file} is no file of kept cells ({error}); two such files are merged "
-                           "by fedvine cells --add FOLDER.") from error
+        raise FedvineError(f"{file} is not a file of kept cells ({error}); two such files are "
+                           "merged by fedvine cells --add FOLDER.") from error
     return tuple(sorted(found, key=lambda line: line["key"]))
 
 

@@ -69,7 +69,7 @@ def fill(slots: np.ndarray, keys: np.ndarray, many: Any) -> None:
 def rows_of(slots: np.ndarray, keys: np.ndarray, wanted: np.ndarray, found: np.ndarray) -> None:
     """Write the rows of keys into ``found`` int64 [n], -1 for those that are not there.
 
-    Loops seldom decide by what they have just read, so that many reads are under way at a time.
+    A branch on a value just read is taken only after a collision, so that memory reads overlap.
     """
     last = np.uint64(len(slots) - 1)
     for n in range(len(wanted)):
@@ -304,7 +304,7 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Any, facts: 
     found = pairs.item_lists
     for i in range(many):
         c = cols[i]
-        if found.stamp[c] != facts.now:     # a call with so many arrays is not cheap
+        if found.stamp[c] != facts.now:     # a call with many arrays is slow
             listed(found, pairs, np.int64(1), c, facts.list, facts.now, powers)
         own, begin = x[i], found.place[c, 0]
         step = np.float32(np.expm1(own)) / (whole * (found.norm[c, 1] + np.float32(1e-9)))

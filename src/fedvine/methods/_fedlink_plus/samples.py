@@ -177,7 +177,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         done = max(done, upto)
         mine = np.flatnonzero(np.isin(chosen, at))
         here = np.searchsorted(at, chosen[mine])
-        # One call for edges and items beside them, so that users like a user are found once.
+        # One call for all pairs, so that similar users are searched once a user.
         asked = [(found, at, np.arange(len(at)), wrong[at]), (ranks, mine, here, beside[mine])]
         edge = np.concatenate([np.arange(len(at)), *(
             np.repeat(of, (items >= 0).sum(1)) for _, _, of, items in asked)])
