@@ -69,7 +69,7 @@ def carried_out(folder: str, edges: int, stages: int, upto: int) -> None:
 
 def page(millions: int, stages: int, spent: list[float], memory: float) -> str:
     """Return the page."""
-    left = stages - 1 - len(spent)
+    left = stages - len(spent)
     total = sum(spent) + left * spent[-1]
     begun = (f"{len(spent)} of {stages} stages were carried out; the rest is taken to cost what "
              "the last of them did. ") if left > 0 else ""
