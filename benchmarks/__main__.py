@@ -90,7 +90,8 @@ def write_page(file: Path, rows: list[dict[str, Any]]) -> None:
         f"By `scripts/bench all --markdown docs/performance.md`, on {_machine()}, one thread "
         f"unless a line says otherwise, {sum(took.values()) / 60:.0f} minutes in all. A ratio is "
         "ours over the other; on another machine compare ratios, not seconds. More pages that take "
-        "longer: [sites](results/sites.md), [updates of DG-CoLearn](results/dynamic.md).", 120), ""]
+        "longer: [sites](results/sites.md), [27](results/millions.md) and [100 million "
+        "edges](results/millions-100.md), [updates of DG-CoLearn](results/dynamic.md).", 120), ""]
     for name, seconds in took.items():
         words = re.sub(r":\w+:`~?([^`]*)`", r"``\1``",
                        inspect.getdoc(importlib.import_module(f"benchmarks.{name}")) or "")
