@@ -324,7 +324,8 @@ def test_a_table_of_scores_says_what_a_seed_draws(tmp_path):
 @pytest.mark.slow
 def test_an_experiment_file_finds_both_tables_beside_it(tmp_path, monkeypatch):
     nodes, edges = write(tmp_path, *banks())
-    (tmp_path / "own.toml").write_text(code("docs/howto-own-graph.md", "toml"))
+    (tmp_path / "own.toml").write_text('[data]\nsource = "nodes.csv"\nedges = "edges.csv"\n'
+                                       'client = "bank"\n[method]\nname = "power"\n')
     monkeypatch.chdir("/")
     made = Experiment.read(tmp_path / "own.toml")
     assert (made.data.source, made.data.edges) == (nodes, edges)
