@@ -179,6 +179,8 @@ class Reader:
             subprocess.run([made / "bin/python", "-m", "pip", "install", "-qq",
                             "--disable-pip-version-check", "-c", "constraints.txt",
                             f".{_asked(wanted)}"], cwd=self.tree, check=True)
+            if plain is not None:       # the same code is compiled once
+                shutil.rmtree(packages / "fedvine")
             self.say(f"  made in {time.monotonic() - began:.0f} s")
             self.made[wanted] = made
         return self.made[wanted]
