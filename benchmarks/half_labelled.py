@@ -1,9 +1,9 @@
 """Half of the labels of Cora and Squirrel are hidden: how many of the hidden ones are found.
 
 Numbers are shares of the hidden nodes, means over draws of the hidden half. "ours" is
-``power_plus`` with its defaults: as :class:`fedvine.sklearn.NodeClassifier`, which gets the whole
-graph, and as ``fedvine run power_plus --data nodes --edges edges --client owner``, on tables of
-three clients without the edges between these. "other" is a logistic regression on a node's own
+``power_plus``: as ``fedvine.sklearn.NodeClassifier``, which gets the whole graph, and as
+``fedvine run power_plus`` with its defaults, on tables of three clients without the edges between
+these. "other" is a logistic regression on a node's own
 features beside the mean of its neighbours', of the same graph; "floor" is the commonest class.
 
 Then rare classes of accounts of three banks (:func:`banks`), whose labels come late or never: the

@@ -75,8 +75,8 @@ def test_rows_that_another_connection_adds_meanwhile_wait_for_the_next_reading()
 def test_the_database_leaves_out_what_is_before_the_time(monkeypatch):
     fetched = []
     from fedvine.data.io import database
-    monkeypatch.setattr(database, "_text", lambda value, name, real=database._text: (
-        fetched.append(name), real(value, name))[1])
+    monkeypatch.setattr(database, "_texts", lambda column, name, real=database._texts: (
+        fetched.extend([name] * len(column)), real(column, name))[1])
     dates = [(*row[:2], f"2024-03-{1 + row[2] // 24:02} {row[2] % 24:02}:00:00", *row[3:])
              for row in ROWS]
     odd = [("ann", 1, "2024-3-9", "ada", 1), ("ann", 1, "2024-03-09T01:00:00+02:00", "ada", 1)]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+import platformdirs
 
 from fedvine.core.errors import FedvineError, NotWritten
 
@@ -193,8 +194,7 @@ def cache_folder(shared: bool = False) -> Path:
         return own
     if named := os.environ.get("FEDVINE_CACHE"):
         return Path(named)
-    import pooch
-    return Path(pooch.os_cache("fedvine"))
+    return Path(platformdirs.user_cache_dir("fedvine"))
 
 
 @contextlib.contextmanager

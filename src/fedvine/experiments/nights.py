@@ -19,13 +19,13 @@ import secrets
 import shlex
 import shutil
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import tomlkit
 
 from fedvine.core.errors import FedvineError
@@ -297,7 +297,7 @@ def _piece(content: bytes, pieces: Path) -> str:
     name = hashlib.blake2b(content, digest_size=16).hexdigest()
     if not (pieces / name).exists():
         temporary = pieces / f".{name}.{secrets.token_hex(4)}"
-        temporary.write_bytes(zlib.compress(content, 1))
+        temporary.write_bytes(pa.compress(content, "zstd", asbytes=True))
         os.replace(temporary, pieces / name)
     return name
 
@@ -310,8 +310,8 @@ def _joined(cut: list[Any], pieces: Path) -> Packed:
 
 def _content(name: str, pieces: Path) -> bytes:
     try:
-        content = zlib.decompress((pieces / name).read_bytes())
-    except (OSError, zlib.error) as error:
+        content = pa.input_stream(pieces / name, compression="zstd").read()
+    except OSError as error:
         raise FedvineError(f"{pieces / name} of a kept night cannot be read ({error}).") from error
     if hashlib.blake2b(content, digest_size=16).hexdigest() != name:
         raise FedvineError(f"{pieces / name} of a kept night was changed.")

@@ -99,11 +99,17 @@ def _fetch(connection: duckdb.DuckDBPyConnection, rows: Iterable[Sequence[Any]],
     """Append rows to table ``fetched``, as text."""
     rows = iter(rows)
     while batch := list(islice(rows, BATCH)):
-        columns = [pa.array([_text(value, name) for value in column], pa.string())
+        columns = [pa.array(_texts(column, name), pa.string())
                    for name, column in zip(names, zip(*batch, strict=True), strict=True)]
         connection.register("batch", pa.table(columns, [f"c{i}" for i in range(len(names))]))
         connection.execute("INSERT INTO fetched SELECT * FROM batch")
         connection.unregister("batch")
+
+
+def _texts(column: tuple[Any, ...], name: str) -> Sequence[str | None]:
+    if set(map(type, column)) <= {str, type(None)}:
+        return column
+    return [_text(value, name) for value in column]
 
 
 def _text(value: Any, name: str) -> str | None:
