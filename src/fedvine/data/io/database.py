@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import duckdb
 import pyarrow as pa
+from pyarrow.lib import StringBuilder
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.look import Look
@@ -99,17 +100,18 @@ def _fetch(connection: duckdb.DuckDBPyConnection, rows: Iterable[Sequence[Any]],
     """Append rows to table ``fetched``, as text."""
     rows = iter(rows)
     while batch := list(islice(rows, BATCH)):
-        columns = [pa.array(_texts(column, name), pa.string())
+        columns = [_texts(column, name)
                    for name, column in zip(names, zip(*batch, strict=True), strict=True)]
         connection.register("batch", pa.table(columns, [f"c{i}" for i in range(len(names))]))
         connection.execute("INSERT INTO fetched SELECT * FROM batch")
         connection.unregister("batch")
 
 
-def _texts(column: tuple[Any, ...], name: str) -> Sequence[str | None]:
-    if set(map(type, column)) <= {str, type(None)}:
-        return column
-    return [_text(value, name) for value in column]
+def _texts(column: tuple[Any, ...], name: str) -> pa.Array:
+    texts = StringBuilder()                     # pa.array would import pandas first
+    texts.append_values(column if set(map(type, column)) <= {str, type(None)} else
+                        [_text(value, name) for value in column])
+    return texts.finish()
 
 
 def _text(value: Any, name: str) -> str | None:
