@@ -43,6 +43,7 @@ def all_of(names: Any) -> dict[str, str]:
     return {name: f"what {name} gives" for name in names}
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(runs=RUNS, grain=st.integers(1, 4), erase=st.lists(st.integers(0, 20), min_size=4,
                                                           max_size=4))
@@ -79,6 +80,7 @@ def test_no_two_sums_differ_by_a_few_rows_nor_by_a_client_alone(runs, grain, era
             assert rows != others or not rows or names == theirs
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(runs=st.lists(st.lists(st.tuples(EDGES, EDGES, EDGES), min_size=1, max_size=3), min_size=1,
                      max_size=4), again=st.lists(st.booleans(), min_size=36, max_size=36),
@@ -107,6 +109,7 @@ def test_no_two_sums_differ_in_what_one_client_gives(runs, again, grain):
                 assert not any(one[n] for n in alike)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(runs=RUNS, grain=st.integers(1, 4), first=st.booleans())
 def test_sums_of_one_kind_are_apart_where_a_stage_is_in_two(runs, grain, first):
@@ -260,6 +263,7 @@ def carried_out(**options: Any) -> Any:
                        **options).finish()
 
 
+@pytest.mark.slow
 def test_whoever_is_back_within_a_stage_is_in_its_sums_no_more():
     made = carried_out(lose={(1, 0, 2, 1): {"bob"}})
     assert made.server.totals == [15, 15, 13, 13, 15, 15, 15, 15]

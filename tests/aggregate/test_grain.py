@@ -90,6 +90,7 @@ def test_a_part_that_does_not_say_of_how_many_it_is_stays():
         assert Sum().leaving(client, "sum", reply).any()
 
 
+@pytest.mark.slow
 def test_few_new_edges_do_not_follow_from_the_sums_of_two_stages():
     """The hub asks at the same weights in both stages: the second adds no edge, or enough."""
     method = FedLinkPlus.tiny().model_copy(update={"aggregate": NoisySum(grain=6), "stages": 50})
@@ -118,6 +119,7 @@ def test_a_model_of_few_nodes_is_in_no_mean():
     assert left["size"] == 0 and not left["model"]["w"].any() and client.sums["stays"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [
     FedLinkPlus.tiny().model_copy(update={"share": "sums", "buckets": 8}),
     FedLinkPrivate.tiny(), PowerPlus.tiny(), Power(rounds=1)], ids=lambda m: m.name)

@@ -169,6 +169,7 @@ def test_a_dry_run_shows_what_would_leave_and_leaves_nothing(capsys, kit, method
     assert "Nothing was sent" in said and "would end here" not in said
 
 
+@pytest.mark.slow
 def test_a_dry_run_with_names_in_two_halves(capsys, kit):
     pytest.importorskip("voprf", reason="the extra names is not installed")
     file = experiment(kit.parent, 'name = "fedlink_plus"\nrounds = 1\nshare = "rows"',

@@ -119,6 +119,7 @@ MIXED = st.lists(st.one_of(st.integers(0, 9), st.integers(0, 9).map(float), st.b
                            st.integers(0, 3).map(Decimal)), min_size=3, max_size=8)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(values=MIXED)
 def test_values_of_any_types_in_one_column_are_named_alone_as_they_are_together(values):

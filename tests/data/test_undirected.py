@@ -78,6 +78,7 @@ def test_a_part_holds_each_edge_both_ways_round_and_no_self_loop():
     assert sum(c["edges"] for c in report["clients"].values()) == len(stream) - loops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["hash", "louvain", "multilevel", "colearn", "metis"])
 def test_whose_an_edge_is_does_not_depend_on_how_it_is_stored(by):
     if by == "metis":

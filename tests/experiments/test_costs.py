@@ -228,6 +228,7 @@ print(subprocess.run([sys.executable, "-c", {CHILD!r}], capture_output=True, tex
 """
 
 
+@pytest.mark.slow
 def test_a_process_is_not_as_large_as_the_one_that_started_it():
     if not Path("/proc/self/status").exists():
         pytest.skip("this system tells no peak of a program alone")

@@ -60,6 +60,7 @@ def without(method, plan, **names):
     return prepare(experiment.method, split, plan, protocol=experiment.protocol).finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("names", [{"user": ["u4", "u9"]}, {"item": ["i3"]}, {"client": ["bo"]}],
                          ids=["users", "item", "client"])
@@ -209,6 +210,7 @@ def nodes(gone=()):
         f"node{a},node{b},{a * b}\n" for a, b in ends if not {f"node{a}", f"node{b}"} & set(gone)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [{}, {"client": "town"}, {"client": "town", "weight": "paid"}],
                          ids=["dealt", "column", "amounts"])
 def test_a_node_of_a_labelled_graph(by):
@@ -231,6 +233,7 @@ def test_a_node_of_a_labelled_graph(by):
         assert open_run("run").labels().num_rows == 27
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["popularity", "fedlink_plus"])
 def test_a_row_that_has_changed_is_learned_again_or_comes_late(method):
     write(ROWS[:90])
@@ -281,6 +284,7 @@ def equal(one, other):
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["popularity", "edgebank", "fedlink_plus"])
 @pytest.mark.parametrize("names", [{"user": ["u4", "u9"]}, {"item": ["i3"]}], ids=["users", "item"])
 def test_at_once_counts_are_those_of_a_run_that_never_had_the_rows(method, names):
@@ -315,6 +319,7 @@ def counted(held):
             if key not in SETTLED | {"weight", "rows", "means", "closed" if "own" in held else ""}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [{"name": "hop_ral"}, {"name": "power_plus", "rounds": 0},
                                     {"name": "power_plus", "rounds": 2, "width": 64},
                                     {"name": "power_plus", "rounds": 1, "width": 0}])

@@ -49,6 +49,7 @@ def on_all(experiment):
     return run(method, split, replace(plan, shares=(1.0, 0.0, 0.0), cuts=None), seed=0).finish()
 
 
+@pytest.mark.slow
 def test_labels_are_those_of_a_run_on_all_nodes_and_scores_those_without(made, tmp_path, capsys):
     done = made.run(tmp_path / "run").finish()
     whole, plain = Labels(on_all(made)).table(), made.with_settings(["final=false"])
@@ -78,6 +79,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(0, 2), (1, 1)])
 def test_a_run_that_was_killed_in_it_goes_on(made, tmp_path, place):
     done = made.run(tmp_path / "run").finish()

@@ -101,6 +101,7 @@ def test_night_by_night_is_one_run_over_all_nights(method, tmp_path):
     assert done.summary["stages"] == len(plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["power", "power_plus"])
 def test_amounts_and_times_of_edges_grow_too(method, tmp_path):
     done = grow(tmp_path, method=method, told={"weight": "paid", "time": "day"})
@@ -177,6 +178,7 @@ def correct(folder):
             csv.writer(file).writerows(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [None, {"weight": "paid"}], ids=["plain", "amounts"])
 def test_what_has_changed_is_learned_again_or_comes_as_new(tmp_path, told):
     here, other = tmp_path / "here", tmp_path / "other"

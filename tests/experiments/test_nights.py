@@ -54,6 +54,7 @@ def state(folder):
              .items() if "seconds" not in key and key not in ("by", "peak_memory_bytes")})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "split"), [
     ("popularity", {}), ("fedlink_plus", {}), ("fedlink", {"by": "hash", "k": 2})])
 def test_what_is_taken_back_has_not_been(method, split):
@@ -109,6 +110,7 @@ def test_a_way_back_that_was_killed_is_finished(place, monkeypatch):
     assert state("run") == state("run90")
 
 
+@pytest.mark.slow
 def test_few_nights_are_kept_and_share_what_did_not_change():
     rows = days(14)
     for day in range(3, 14):

@@ -59,6 +59,7 @@ def scores(run):
             for s, by in stage.found.items() for name, result in by.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["2024-03-18", "2024-10-14"])
 @pytest.mark.parametrize("method", ["popularity", *(
     pytest.param(name, marks=pytest.mark.slow) for name in list(METHODS)[1:])])
@@ -119,6 +120,7 @@ def test_rows_wait_come_late_and_the_folder_says_zone_and_time():
     assert code == 0 and "As of 2024-05-09 CEST" in said
 
 
+@pytest.mark.slow
 def test_a_follower_learns_when_the_clock_passes_midnight_without_a_new_row():
     start = datetime(2024, 5, 1, tzinfo=BERLIN)
     write(sales(start, 5))

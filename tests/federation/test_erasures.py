@@ -64,6 +64,7 @@ METHODS = [FedLink(rounds=1, capacity=20, width=4),
            FedLinkPlus(rounds=2, sampled=20, negatives=3, stages=2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=["fedlink", "fedlink_plus"])
 @pytest.mark.parametrize("at", ["ann", "bob"])
 def test_after_it_the_run_is_that_of_sites_which_never_had_the_rows(tmp_path, method, at):
@@ -103,6 +104,7 @@ class Masked(Kits):
             site.identity = lambda name=name: roster.identity(self.kits[name], name)
 
 
+@pytest.mark.slow
 def test_masked_sums_before_and_after_show_nothing_and_new_nights_are_learned(
         tmp_path, monkeypatch):
     opened, real = [], Clients.sum
@@ -204,6 +206,7 @@ def test_a_server_that_does_not_drop_gets_nothing_more_of_the_site(tmp_path, mon
         world.night(141)
 
 
+@pytest.mark.slow
 def test_a_site_makes_a_run_begin_anew_once_a_day(tmp_path, monkeypatch):
     world = Kits(tmp_path, quorum=0.6)
     world.night(104)

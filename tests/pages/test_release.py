@@ -45,6 +45,7 @@ EXTRAS = {"nvflare": "federation", "networkx": "data", "optuna": "results",
           "tgm": "data", "threadpoolctl": "engines", "uvicorn": "app", "voprf": "federation"}
 
 
+@pytest.mark.slow
 def test_what_the_code_imports_is_installed_with_it():
     said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     base = {re.split(r"[<>=\[ ]", one)[0].lower() for one in said}

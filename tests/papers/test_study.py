@@ -137,6 +137,7 @@ def test_the_command_tells_what_is_lacking_by_its_exit_code(found, code, said, m
                                          "power-table3, complete."]
 
 
+@pytest.mark.slow
 def test_missing_runs_are_priced_by_similar_ones_and_the_cheapest_page_comes_first(
         study, tmp_path, monkeypatch):
     dear = replace(study, panels=study.panels[:1])

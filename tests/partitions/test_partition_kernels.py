@@ -151,6 +151,7 @@ def obvious_place(neighbours, owner, k, capacity):
     return np.array([owner[u] for u in range(len(owner))], np.int32)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(**some_graph, share=st.sampled_from([0.1, 0.5, 1.0]),
        slack=st.sampled_from([None, 0.3, 1.0, 1.1, 9.0]))

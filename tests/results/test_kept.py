@@ -302,6 +302,7 @@ class Mine(Popularity):
 '''
 
 
+@pytest.mark.slow
 def test_a_method_of_a_changed_file_is_run_and_searched_again(tmp_path, monkeypatch):
     """Its settings are what they were; lines of the file as it was are not used."""
     file, scores, searched = tmp_path / "mine.py", [], []

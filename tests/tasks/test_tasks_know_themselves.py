@@ -57,6 +57,7 @@ def branches(tree: ast.AST) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_no_branch_on_a_task():
     found = {str(f.relative_to(SOURCE)): branches(ast.parse(f.read_text("utf-8"))) for f in FILES}
     assert {file: lines for file, lines in found.items() if lines} == {}
