@@ -264,6 +264,15 @@ def test_a_page_takes_no_more_than_its_cap(tmp_path, monkeypatch, cost):
     assert made[-1] == "edgebank on shop, seed 0"
 
 
+def test_pages_with_a_cell_in_common_run_it_once(tmp_path, monkeypatch):
+    made = []
+    quick.here(monkeypatch, made)
+    with opened_once():
+        pages = [rows(tmp_path, "popularity", seeds=n) for n in (2, 1)]
+    assert fill_pages(pages) == []
+    assert made == [f"popularity on shop, seed {seed}" for seed in (0, 1)]
+
+
 @pytest.mark.slow
 def test_a_row_that_fails_does_not_hold_up_the_others(tmp_path, monkeypatch):
     made = []

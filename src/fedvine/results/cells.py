@@ -33,8 +33,9 @@ from fedvine.tasks.snapshot_classification import forgotten
 FOLDER = "runs/cells"
 DIGITS = 7          # significant ones of a kept number
 SENDS = "send_messages", "say"      # the call of DG-CoLearn that sends messages, now and before
-_opened: ContextVar[dict[tuple[str, str], tuple[str, int, str] | FedvineError] | None] = ContextVar(
-    "_opened", default=None)
+#: Facts of data that were opened, and folders of kept cells.
+_Opened = tuple[dict[tuple[str, str], tuple[str, int, str] | FedvineError], dict[Path, Kept]]
+_opened: ContextVar[_Opened | None] = ContextVar("_opened", default=None)
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,9 @@ def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> lis
     themselves and fedvine's version. Raises :class:`FedvineError` where data are not available and
     no cell is finished.
     """
-    opened = _opened.get()
-    opened = {} if opened is None else opened
-    store, made, missing = Kept(kept_beside(folder)), [], []
+    opened, stores = _opened.get() or ({}, {})
+    beside = kept_beside(folder)
+    store, made, missing = stores.setdefault(beside, Kept(beside)), [], []
     for experiment in experiments:
         experiment = experiment.model_copy(update={"final": False})     # scores do not need it
         task = experiment.protocol
@@ -184,8 +185,11 @@ def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> lis
 
 @contextmanager
 def opened_once() -> Iterator[None]:
-    """Open the same data once, not in each call of :func:`cells`, inside the ``with`` block."""
-    token = _opened.set({})
+    """Open the same data, and the kept cells, once for all calls of :func:`cells` in the block.
+
+    So what is kept of one call's cells is seen by those of the others.
+    """
+    token = _opened.set(({}, {}))
     try:
         yield
     finally:
