@@ -95,7 +95,7 @@ def named(folder: Path, run: list[object]) -> None:
     text = page.read_text() if page.exists() else "<script"
     tell("D12", "clients and items called [/red], $\\frac{$, <script>, =HYPERLINK(), ESC[2J",
          "a person", "the run ends, its report has no tag of theirs" if not code else said,
-         code == reported == 0 and "<script" not in text and "\x1b" not in said, NONE)
+         code == reported == 0 and text.count("<script") == 2 and "\x1b" not in said, NONE)
     log = folder / "named" / "messages.jsonl"
     modes = {stat.S_IMODE(p.stat().st_mode) for p in (folder / "named", log)}
     tell("D12", "another user of the machine reads a run folder", "a person",

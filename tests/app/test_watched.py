@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedvine.app.watched import Watched
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.run_files import Tail, read_lines, summed
 from fedvine.experiments.summary import Calls
+from fedvine.results.watched import Watched
 
 
 @settings(max_examples=60)

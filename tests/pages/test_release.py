@@ -64,7 +64,7 @@ def test_what_the_code_imports_is_installed_with_it():
 
 def test_what_the_wheel_should_hold(release):
     wanted = release.in_wheel(release.files(), "1")
-    assert {"fedvine/py.typed", "fedvine/app/page.html", "fedvine/papers/fedlink-table1.toml",
+    assert {"fedvine/py.typed", "fedvine/results/page.html", "fedvine/papers/fedlink-table1.toml",
             "fedvine/sklearn/__init__.py", "fedvine/cli/main.py",
             "fedvine/results/load.py", "fedvine-1.dist-info/licenses/LICENSE"
             } <= wanted

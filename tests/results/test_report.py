@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,18 +51,27 @@ def page(*folders: Path) -> str:
     return report(folders, folders[0].parent / "page.html").read_text()
 
 
+def held(text: str) -> dict[str, Any]:
+    """What the page has in place of a server's answers; no other part of it depends on runs."""
+    found, = re.findall('<script type="application/json" id="held">(.*?)</script>', text, re.S)
+    assert text.replace(found, "").count("<script") == 2 and "<" not in found
+    return json.loads(found)
+
+
 @pytest.mark.slow
 def test_a_run_with_dates_says_them_and_one_without_says_stages(tmp_path):
-    text = page(finished(tmp_path / "dated", "popularity"))
-    assert "Stages from <span class=day>2013-01-01 UTC</span> to" in text
-    assert ("test <span class=day>2013-04-01 UTC</span> to <span class=day>2013-05-01 UTC</span>"
-            in text)
-    assert "<td>2</td><td>2013-01-31 UTC</td><td>train</td>" in text
-    assert "Times are those of UTC." in text
+    run = held(page(finished(tmp_path / "dated", "popularity")))["/api/runs/0"]
+    periods, = [note for note in run["notes"] if note.startswith("Stages from 2013-01-01 UTC to")]
+    assert "test 2013-04-01 UTC to 2013-05-01 UTC" in periods
+    assert run["stages_table"]["rows"][0][:3] == ["2", "2013-01-31 UTC", "train"]
+    assert any(note.endswith("Times are those of UTC.") for note in run["notes"])
+    assert run["path"] == "dated"           # and no folder of this machine
     summary = json.loads((tmp_path / "dated" / "summary.json").read_text())
     assert summary["dates"] is True and summary["bounds"][0] == START
     text = page(finished(tmp_path / "plain", "popularity", dates=False))
-    assert "2013" not in text and "<td>2</td><td>train</td>" in text
+    run = held(text)["/api/runs/0"]
+    assert "2013" not in text and run["stages_table"]["rows"][0][:2] == ["2", "train"]
+    assert str(tmp_path) not in text
     assert "dates" not in json.loads((tmp_path / "plain" / "summary.json").read_text())
 
 
@@ -84,37 +94,37 @@ def test_dates_change_no_experiment_and_no_score(tmp_path):
 def test_several_runs_are_in_one_table_and_one_picture(tmp_path):
     folders = [finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank"),
                finished(tmp_path / "c", "edgebank", seed=1, drift=True)]
-    text = page(*folders)
-    first = text[:text.index("<h1>popularity on tiny, seed 0</h1>")]
-    assert "<h2>tiny</h2>" in first and first.count("<img") == 2 and "compared" not in first
-    rows = re.findall("<tr><td>(.*?)</td>", first)
-    assert rows == ["popularity, seed 0", "edgebank, seed 0", "edgebank, seed 1"]
-    runs = [RunView.read(folder) for folder in folders]
-    shown = Group(runs).plots(every=False)
-    assert [plot.title for plot in shown] == ["AUC new", "AUC all"]
-    for made, (name, x, y) in zip(runs, shown[1].series, strict=True):
-        assert name.startswith(made.method) and x == [2, 3, 4]
+    found = held(page(*folders))
+    assert [row["title"] for row in found["/api/runs"]["runs"]] == [
+        "popularity on tiny, seed 0", "edgebank on tiny, seed 0", "edgebank on tiny, seed 1"]
+    group, = found["/api/compared"]["groups"]
+    assert (group["heading"], group["runs"], found["/api/compared"]["remarks"]) == (
+        "tiny", [0, 1, 2], [])
+    auc, = [plot for plot in group["plots"] if plot["title"] == "AUC all"]
+    for number, (folder, series) in enumerate(zip(folders, auc["series"], strict=True)):
+        made = RunView.read(folder)
+        assert series["name"].startswith(made.method) and series["run"] == number
+        assert [x for x, _ in series["points"]] == [2, 3, 4]
         last = [line["scores"]["auc"] for line in made.lines if line["stage"] == 3]
-        assert y[-1] == pytest.approx(np.mean(last))
-        assert f"{made.summary['scores']['test']['mean']['auc']:.3f}" in first
-    assert "Runs beside each other" not in page(folders[0])
+        assert series["points"][-1][1] == pytest.approx(np.mean(last), rel=1e-5)
+        total = found[f"/api/runs/{number}"]["tables"]
+        assert f"{made.summary['scores']['test']['mean']['auc']:.3f}" in json.dumps(total)
 
 
 @pytest.mark.slow
 def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
     one, two = (finished(tmp_path / n, "popularity", negatives=k) for n, k in (("a", 5), ("b", 6)))
-    assert "These runs are not compared: task, protocol" in page(one, two)
+    said, = held(page(one, two))["/api/compared"]["remarks"]
+    assert said.startswith("These runs are not compared: task, protocol")
     split, plan = testing.tiny_graphs()
     common = registry.method("common")()
     run(common, split, plan, out=tmp_path / "n").finish()
     run(common, split, plan, seed=1, out=tmp_path / "m").finish()
-    text = page(one, two, finished(tmp_path / "c", "edgebank"), tmp_path / "n", tmp_path / "m")
-    first = text[:text.index("<h1>popularity")]
-    assert "They are not for: popularity on tiny, seed 0." in first
-    assert "<h2>tiny, seed 0</h2>" in first and "<h2>common, tiny</h2>" in first
-    assert "AM, test" in first and first.count("<img") == 3
-    assert first.count("Scores are means over clients, of the periods") == 1
-    assert first.count("Scores are over the nodes of all clients together, of the") == 1
+    found = held(page(one, two, finished(tmp_path / "c", "edgebank"), tmp_path / "n",
+                      tmp_path / "m"))["/api/compared"]
+    assert any(said.endswith("They are not for: popularity on tiny, seed 0.")
+               for said in found["remarks"])
+    assert {"tiny, seed 0", "common, tiny"} <= {group["heading"] for group in found["groups"]}
     same = [shutil.copytree(one, tmp_path / "copy"), one]
     assert Group([RunView.read(f) for f in same]).names == [
         "popularity (copy)", "popularity (a)"]
@@ -127,9 +137,9 @@ def test_drift_is_shown(tmp_path):
     summary["drift"] = ["Since stage 3 (2013-03-02) <b>edgebank</b> is below recency."]
     (folder / "summary.json").write_text(json.dumps(summary))
     text = page(folder)
-    assert ("<p>Since stage 3 (<span class=day>2013-03-02</span>) &lt;b&gt;edgebank&lt;/b&gt; is "
-            "below recency.</p>") in text
-    assert "alt='AUC new, all clients'" in text and "alt='new pairs, %'" in text
+    drift = held(text)["/api/runs/0"]["drift"]
+    assert drift["sentences"] == summary["drift"] and "<b>edgebank" not in text
+    assert {"AUC new, all clients", "new pairs, %"} <= {plot["title"] for plot in drift["plots"]}
 
 
 @pytest.mark.slow
@@ -139,8 +149,8 @@ def test_runs_of_every_task_are_shown(tmp_path, name):
     split, plan = testing._case(method)
     run(method, split, plan, out=tmp_path / "run",
         protocol=of(method).tiny().model_copy(update={"drift": True})).finish()
-    text = page(tmp_path / "run")
-    assert text.count("<img") >= 3 and text.count("<div class='box'>") == text.count("<table>") > 0
+    found = held(page(tmp_path / "run"))["/api/runs/0"]
+    assert found["plots"] and any("columns" in part for part in found["tables"])
 
 
 @pytest.mark.slow
@@ -170,7 +180,8 @@ def test_rare_classes_have_their_precision_and_recall_beside_what_the_commonest_
         main(["run", "power_plus", "--data", str(tmp_path / "nodes.csv"), "--edges",
               str(tmp_path / "edges.csv"), "--client", "bank", "--stages", "3", "--set",
               "method.by=balanced", "--set", "method.rounds=0", "--out", str(tmp_path / "run")])
-    out, text = capsys.readouterr().out, page(tmp_path / "run")
+    out, shown_run = capsys.readouterr().out, held(page(tmp_path / "run"))["/api/runs/0"]
+    rows = [row for part in shown_run["tables"] if "rows" in part for row in part["rows"]]
     made = reopened(tmp_path / "run")
     asked, right = [], []       # true classes and answers, counted anew from the model's labels
     scored = run(made.method, made.ready.stream.split("bank"), made.plan, seed=0).finish()
@@ -181,10 +192,10 @@ def test_rare_classes_have_their_precision_and_recall_beside_what_the_commonest_
         right += [words.index(label) for label in found["label"].to_pylist()]
     asked, right = np.array(asked), np.array(right)
     common = f"{np.mean(asked == 0):.3f}"
-    assert common in out and f"<td>{common}</td>" in text
+    assert common in out and any(common in row for row in rows)
     for c, word in enumerate(words):
         shown = [f"{(asked == c).sum()}", f"{(asked[right == c] == c).mean():.3f}",
                  f"{(right[asked == c] == c).mean():.3f}"]
-        assert f"<td>{word}</td>" + "".join(f"<td>{value}</td>" for value in shown) in text
+        assert any(row[:1 + len(shown)] == [word, *shown] for row in rows)
         assert all(value in out for value in shown)
-    assert "alt='confusion matrix, % of a class'" in text
+    assert any(plot["title"].startswith("confusion matrix") for plot in shown_run["plots"])

@@ -40,13 +40,14 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
 from fedvine.app import programs
-from fedvine.app.watched import Watched, compared
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.experiments.nights import metrics
 from fedvine.experiments.reopened import OpenRun, open_run
 from fedvine.federation import site_saves
+from fedvine.results.report import PAGE
 from fedvine.results.view import plain
+from fedvine.results.watched import Watched, compared
 from fedvine.tasks.class_incremental import said_of
 
 EDGES = 10          # last edges that are shown
@@ -243,7 +244,7 @@ def application(folders: Sequence[str | os.PathLike[str]], host: str = "127.0.0.
     ``token`` is what its JSON is asked with (None: none); ``more`` returns folders of runs that may
     have come since, and is called at every look.
     """
-    api, page = Api(folders, more), (Path(__file__).parent / "page.html").read_text("utf-8")
+    api, page = Api(folders, more), PAGE.read_text("utf-8")
     run = "/api/runs/{number:int}"
     return Guard(Starlette(routes=[
         Route("/", lambda request: HTMLResponse(page)),

@@ -27,7 +27,7 @@ from fedvine.experiments.reopened import task_of
 from fedvine.experiments.summary import Calls
 from fedvine.living.run import sentences
 from fedvine.tasks import drift
-from fedvine.tasks.shown import Lines, Matrix, Picture, Rows, by_stage, furthest
+from fedvine.tasks.shown import Lines, Matrix, Rows, by_stage, furthest
 from fedvine.tasks.task import REPLICATES, Task
 
 SERIES = 24     # of a plot in JSON
@@ -244,10 +244,6 @@ class RunView:
                            }, indent=1, ensure_ascii=False)
 
     # -- plots -------------------------------------------------------------------------------------
-    def picture(self) -> Picture:
-        """Return the plots of a finished run's scores."""
-        return self.task.shown.picture(self.summary, self.lines)
-
     def drift_plots(self) -> list[Lines]:
         """Return the plots of model and simple rivals, and of what is new."""
         return drift.plots(self.lines, self.task.shown.compared, self.task.shown.scores,
@@ -322,7 +318,8 @@ class RunView:
                           "plots": self.partition()},
             "drift": {"sentences": self.drift, "plots": self.drift_plots()},
             "tables": self.tables, "costs": self.costs, "notes": [
-                *self.waiting, *self.summary.get("notes", [])],
+                *self.waiting, *filter(None, [self.periods()]), *self.summary.get("notes", [])],
+            "stages_table": self.by_stage(),
             "report": self.report, "settings": self.settings,
             "asks": {"kind": "forecasts" if task.data == "stream" else "labels",
                      "clients": self.asked()}}, self.bounds, self.zone)}
@@ -397,23 +394,10 @@ class Group:
         return [f"{name} ({run.folder.name or run.folder})" if found.count(name) > 1 else name
                 for name, run in zip(found, self.runs, strict=True)]
 
-    def table(self) -> Rows:
-        """Return a row a run: the scores of the test and of live stages, bytes, seconds."""
-        shown = self.runs[0].task.shown
-        columns = [(period, key) for period in ("test", "live") for key in shown.main
-                   if any(key in run.mean(period) for run in self.runs)]
-        return Rows(
-            ["run", *(f"{shown.scores[key].name}, {period}" for period, key in columns),
-             "to clients", "from them", "time"],
-            [[name, *(shown.text(key, run.mean(period).get(key)) for period, key in columns),
-              size(run.summary["bytes_down"]), size(run.summary["bytes_up"]),
-              clock(run.summary["seconds_total"])]
-             for name, run in zip(self.names, self.runs, strict=True)])
-
-    def plots(self, every: bool = True) -> list[Lines]:
+    def plots(self) -> list[Lines]:
         """Return the scores by stage, a line a run; see :meth:`Shown.side_by_side`."""
         return self.runs[0].task.shown.side_by_side(
-            {name: run.lines for name, run in zip(self.names, self.runs, strict=True)}, every)
+            {name: run.lines for name, run in zip(self.names, self.runs, strict=True)})
 
 
 def groups(runs: Sequence[RunView]) -> tuple[list[Group], list[str]]:

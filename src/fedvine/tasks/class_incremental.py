@@ -22,7 +22,7 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.data.split import Split
 from fedvine.tasks import class_measures
-from fedvine.tasks.shown import Axis, Line, Lines, Matrix, Picture, Rows, Score, Shown
+from fedvine.tasks.shown import Axis, Line, Lines, Matrix, Rows, Score, Shown
 from fedvine.tasks.task import Judged, Labelled, Task
 from fedvine.tasks.task_plan import TaskPlan, TaskSettings, begin, of_settings
 
@@ -72,25 +72,6 @@ class NodeShown(Shown):
                   if len(found["matrix"]) > 1 else []),
                 *([f"{said_of(refit)} These scores are of the model before."] if refit else [])]
 
-    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
-        """Return the matrix of accuracies, each task's accuracy since it was learned, confusions.
-
-        Of a single task it is the matrix of confusions alone.
-        """
-        found = summary["scores"]["test"]
-        count, mean = len(found["matrix"]), found["mean"]
-        cells = [[100 * a if a is not None else float("nan") for a in row] + [float("nan")] *
-                 (count - len(row)) for row in found["matrix"]]
-        title = (f"AM {mean.get('am', float('nan')):.1f}"
-                 + (f", FM {mean['fm']:.1f}" if "fm" in mean else ""))
-        series = [(f"task {j + 1}", list(range(j + 1, count + 1)),
-                   [cells[i][j] for i in range(j, count)]) for j in range(count)]
-        confused = class_measures.matrix(found.get("classes"), summary.get("classes", ()))
-        return Picture([*([Matrix(title, "accuracy on task", "after task", cells),
-                           Lines("", "after task", series, y="accuracy in percent",
-                                 limits=(0, 102), whole=count, legend=count <= 12)]
-                          if count > 1 or not confused else []), *confused])
-
     def course(self, lines: Sequence[Line], names: Sequence[str] = ()) -> list[Lines | Matrix]:
         """Return the mean accuracy of the tasks so far, of all and by client, and two matrices.
 
@@ -111,7 +92,7 @@ class NodeShown(Shown):
                   or j > i else 100 * a for j in range(count)] for i in range(count)]
         newest = [line["classes"] for line in lines if line["t"] == count - 1 and "classes" in line]
         return [Lines("mean accuracy of the tasks so far, %", "after task", series,
-                      limits=(0, 102), whole=count),
+                      limits=(0, 102)),
                 Matrix("accuracy, %", "accuracy on task", "after task", cells),
                 *class_measures.matrix(class_measures.summed(newest), names)] if count else []
 

@@ -226,8 +226,7 @@ def plots(lines: Iterable[Line], wanted: Sequence[str], names: Mapping[str, Scor
             for (client, kind), (points, _) in clients.items() if kind == what]
     if mine:
         top = max(value for *_, values in mine for value in values)
-        found.append(Lines(f"new {what}, %", axis, mine, limits=(0, 1 + 1.1 * top),
-                           legend=len(mine) <= 20, stages=True))
+        found.append(Lines(f"new {what}, %", axis, mine, limits=(0, 1 + 1.1 * top), stages=True))
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedvine.data.dates import moment
 from fedvine.tasks import link_measures
 from fedvine.tasks.link_measures import counted
-from fedvine.tasks.shown import Axis, Group, Line, Lines, Picture, Rows, Score, Shown
+from fedvine.tasks.shown import Axis, Group, Rows, Score, Shown
 
 LEAST = 30      # queries of a client in a period, with which its score counts in a mean of clients
 _SUBSETS = {"_new": "new", "": "all", "_travelled": "travelled", "_arrived": "arrived",
@@ -128,23 +128,6 @@ class LinkShown(Shown):
                 self.partial({key: (of, sum(key in scores for scores in found["client"].values()))
                          for key, of in found.get("of", {}).items()})]
         return " ".join(text for text in said if text)
-
-    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
-        """Return the AUC of new and of all pairs by stage; the test period is shaded."""
-        test = [line["stage"] + 1 for line in lines if line["period"] == "test"]
-        names = sorted({line["client"] for line in lines})
-        plots = []
-        for key, title in (("auc_new", "AUC, new pairs"), ("auc", "AUC, all pairs")):
-            series = []
-            for name in names:
-                points = [(line["stage"] + 1, line["scores"][key]) for line in lines
-                          if line["client"] == name and key in line["scores"]]
-                series.append((name, [x for x, _ in points], [y for _, y in points]))
-            plots.append(Lines(title, "stage scored before it was learned (test shaded)", series,
-                               shaded=(min(test) - 0.5, max(test) + 0.5) if test else None,
-                               legend=1 <= len(names) <= 20, stages=True))
-        return Picture(plots, same=True)
-
 
 def _lists(task: Any, found: Mapping[str, Any]) -> Iterator[str | Rows]:
     """Yield the sentence on lists and their table, where lists were measured."""

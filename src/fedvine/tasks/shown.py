@@ -78,8 +78,7 @@ class Lines:
     """A plot of lines: ``series`` are (name, x values, y values).
 
     ``limits`` are those of the y axis, None where they follow the values; ``shaded`` is a range on
-    the x axis; ``whole`` puts a mark at each of the x values 1 to ``whole``. ``stages``: x counts
-    stages from 1, which may have dates.
+    the x axis. ``stages``: x counts stages from 1, which may have dates.
     """
 
     title: str
@@ -88,8 +87,6 @@ class Lines:
     y: str = ""
     limits: tuple[float, float] | None = None
     shaded: tuple[float, float] | None = None
-    whole: int = 0
-    legend: bool = True
     stages: bool = False
 
 
@@ -105,14 +102,6 @@ class Matrix:
     y: str
     values: Sequence[Sequence[float]]
     names: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Picture:
-    """The plots of a run, side by side; ``same`` if they share the y axis."""
-
-    plots: Sequence[Lines | Matrix]
-    same: bool = False
 
 
 def furthest(lines: Sequence[Line]) -> list[Line]:
@@ -224,10 +213,6 @@ class Shown:
             [[name, *(self.text(k, values.get(k)) for k in keys)]
              for name, values in [*found["client"].items(), ("mean", found["mean"])]], total=True)]
 
-    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
-        """Return the plots of a finished run; ``lines`` are those of its ``metrics.jsonl``."""
-        return Picture(self.course(lines))
-
     def course(self, lines: Sequence[Line], names: Sequence[str] = ()) -> list[Lines | Matrix]:
         """Return the plots of a run that may still learn: of its lines alone, without a summary.
 
@@ -249,19 +234,13 @@ class Shown:
                                shaded=(min(test) - 0.5, max(test) + 0.5) if test else None))
         return found
 
-    def side_by_side(self, runs: Mapping[str, Sequence[Line]], every: bool = True) -> list[Lines]:
-        """Return the first line of each plot of :meth:`course`, of several runs by name.
-
-        ``every`` False: only of the scores by which runs are compared, where these have plots.
-        """
+    def side_by_side(self, runs: Mapping[str, Sequence[Line]]) -> list[Lines]:
+        """Return the first line of each plot of :meth:`course`, of several runs by name."""
         plots: dict[str, Lines] = {}
         for name, lines in runs.items():
             for plot in self.course(lines):
                 if isinstance(plot, Lines) and plot.series:
                     _, x, y = plot.series[0]
                     first = plots.setdefault(plot.title, replace(plot, series=[]))
-                    plots[plot.title] = replace(first, series=[*first.series, (name, x, y)],
-                                                whole=max(first.whole, plot.whole))
-        wanted = [self.scores[key].name for key in self.compared]
-        some = [plots[title] for title in wanted if title in plots]
-        return list(plots.values()) if every or not some else some
+                    plots[plot.title] = replace(first, series=[*first.series, (name, x, y)])
+        return list(plots.values())

@@ -29,7 +29,7 @@ from fedvine.core.rng import key
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import class_measures
-from fedvine.tasks.shown import Axis, Line, Lines, Picture, Rows, Score, Shown
+from fedvine.tasks.shown import Axis, Rows, Score, Shown
 from fedvine.tasks.task import Labelled, Task
 
 __all__ = ["LabelScorer", "SnapshotClassification", "SnapshotQueries"]
@@ -68,19 +68,6 @@ class LabelShown(Shown):
                 "Balanced: the mean recall of the classes; commonest: the accuracy of always "
                 "answering the most frequent class that was shown.", table,
                 *(["By the client that has the node:", by] if by.rows else [])]
-
-    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
-        """Return accuracy and macro F1 by stage, one and two stages ahead."""
-        found, plots = summary["scores"], []
-        for score, title in (("accuracy", "accuracy"), ("f1_macro", "macro F1")):
-            series = []
-            for period, name in (("val", "one stage ahead"), ("test", "two stages ahead")):
-                stages = found[period]["stages"]
-                series.append((name, [s["stage"] + 1 for s in stages], [s[score] for s in stages]))
-            plots.append(Lines(title, "stage that was asked about", series, limits=(0, 1.02),
-                               stages=True))
-        return Picture(plots, same=True)
-
 
 class SnapshotClassification(Task):
     """The protocol of node classification over snapshots; a run keeps it with its scores."""
