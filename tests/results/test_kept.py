@@ -142,6 +142,12 @@ def test_cells_of_two_machines_merge_and_a_spoilt_file_is_named(filled):
     assert here.add(Kept(folder / "there")) == len(whole) - 2       # the later line stays
     assert Kept(folder / "here").lines("shop") == whole
     assert here.add(Kept(folder / "there")) == 0
+    (folder / "else").mkdir()
+    Kept(folder / "else")._write("shop", [{**whole[0], "measured": {"trees": 1}}])
+    here._write("shop", [{**whole[0], "measured": {"rows": 2}}, *whole[1:]])
+    assert here.add(Kept(folder / "else")) == 1     # what was measured of the same cell
+    assert here.lines("shop")[0]["measured"] == {"trees": 1, "rows": 2}
+    here._write("shop", whole)
     (folder / "here" / "shop.parquet").rename(file)
     assert compare(wanted(folder, "popularity", "edgebank"), 2, folder / "cells") == found
     file.write_bytes(b"<<<<<<< ours" + file.read_bytes())

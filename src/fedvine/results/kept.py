@@ -181,14 +181,20 @@ class Kept:
     def add(self, other: Kept) -> int:
         """Add the cells of another folder that this one lacks; return how many these are.
 
-        Of two lines with one key the later one stays.
+        Of two lines with one key the later one stays; to one that is as old what was measured of
+        the other is added.
         """
         added = 0
         with self._alone():
             for data in (file.stem for file in sorted(other.folder.glob("*.parquet"))):
                 found = {x["key"]: x for x in read(self._file(data))}
-                newer = [x for x in other.lines(data) if x["key"] not in found
-                         or x.get("made", "") > found[x["key"]].get("made", "")]
+                newer = []
+                for x in other.lines(data):
+                    mine = found.get(x["key"])
+                    if mine is None or x.get("made", "") > mine.get("made", ""):
+                        newer.append(x)
+                    elif x.get("measured", {}).keys() - mine.get("measured", {}).keys():
+                        newer.append({**mine, "measured": x["measured"] | mine.get("measured", {})})
                 if newer:
                     self._write(data, list((found | {x["key"]: x for x in newer}).values()))
                 added += len(newer)
