@@ -46,7 +46,7 @@ def write(folder: Path, day: int) -> None:
 
 
 def database(folder: Path, days: range) -> None:
-    """Add a day's rows to the table of sales: user, item, time and client, as text."""
+    """Add the rows of these days to the table of sales: user, item, time and client, as text."""
     with closing(sqlite3.connect(folder / "shop.db")) as base, base:
         base.execute("CREATE TABLE IF NOT EXISTS sales (src, dst, time, client)")
         for day in days:

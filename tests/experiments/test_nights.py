@@ -4,9 +4,11 @@ import json
 import os
 import shutil
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tomlkit
 from wrong import fedvine
@@ -253,3 +255,17 @@ def test_a_unit_and_a_monitor():
     assert min(numbers) >= 0
     with pytest.raises(FedvineError, match="no time of day"):
         nights.unit("run", "units", "25:00")
+
+
+@pytest.mark.parametrize("compress", [
+    zlib.compress, lambda content: pa.compress(content, "zstd", asbytes=True)],
+    ids=["zlib", "zstd"])
+def test_a_piece_of_an_earlier_version_can_be_read_and_a_changed_one_is_named(tmp_path, compress):
+    content = bytes(range(256)) * 300
+    name = nights._piece(content, tmp_path)
+    (tmp_path / name).write_bytes(compress(content))
+    assert nights._content(name, tmp_path) == content
+    for spoilt in (compress(content)[:-9], compress(b"other"), b"", b"x"):
+        (tmp_path / name).write_bytes(spoilt)
+        with pytest.raises(FedvineError, match="of a kept night"):
+            nights._content(name, tmp_path)

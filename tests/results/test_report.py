@@ -51,26 +51,26 @@ def page(*folders: Path) -> str:
     return report(folders, folders[0].parent / "page.html").read_text()
 
 
-def held(text: str) -> dict[str, Any]:
+def answers(text: str) -> dict[str, Any]:
     """What the page has in place of a server's answers; no other part of it depends on runs."""
-    found, = re.findall('<script type="application/json" id="held">(.*?)</script>', text, re.S)
+    found, = re.findall('<script type="application/json" id="answers">(.*?)</script>', text, re.S)
     assert text.replace(found, "").count("<script") == 2 and "<" not in found
     return json.loads(found)
 
 
 @pytest.mark.slow
 def test_a_run_with_dates_says_them_and_one_without_says_stages(tmp_path):
-    run = held(page(finished(tmp_path / "dated", "popularity")))["/api/runs/0"]
+    run = answers(page(finished(tmp_path / "dated", "popularity")))["/api/runs/0"]
     periods, = [note for note in run["notes"] if note.startswith("Stages from 2013-01-01 UTC to")]
     assert "test 2013-04-01 UTC to 2013-05-01 UTC" in periods
-    assert run["stages_table"]["rows"][0][:3] == ["2", "2013-01-31 UTC", "train"]
+    assert run["by_stage"]["rows"][0][:3] == ["2", "2013-01-31 UTC", "train"]
     assert any(note.endswith("Times are those of UTC.") for note in run["notes"])
     assert run["path"] == "dated"           # and no folder of this machine
     summary = json.loads((tmp_path / "dated" / "summary.json").read_text())
     assert summary["dates"] is True and summary["bounds"][0] == START
     text = page(finished(tmp_path / "plain", "popularity", dates=False))
-    run = held(text)["/api/runs/0"]
-    assert "2013" not in text and run["stages_table"]["rows"][0][:2] == ["2", "train"]
+    run = answers(text)["/api/runs/0"]
+    assert "2013" not in text and run["by_stage"]["rows"][0][:2] == ["2", "train"]
     assert str(tmp_path) not in text
     assert "dates" not in json.loads((tmp_path / "plain" / "summary.json").read_text())
 
@@ -94,7 +94,7 @@ def test_dates_change_no_experiment_and_no_score(tmp_path):
 def test_several_runs_are_in_one_table_and_one_picture(tmp_path):
     folders = [finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank"),
                finished(tmp_path / "c", "edgebank", seed=1, drift=True)]
-    found = held(page(*folders))
+    found = answers(page(*folders))
     assert [row["title"] for row in found["/api/runs"]["runs"]] == [
         "popularity on tiny, seed 0", "edgebank on tiny, seed 0", "edgebank on tiny, seed 1"]
     group, = found["/api/compared"]["groups"]
@@ -114,13 +114,13 @@ def test_several_runs_are_in_one_table_and_one_picture(tmp_path):
 @pytest.mark.slow
 def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
     one, two = (finished(tmp_path / n, "popularity", negatives=k) for n, k in (("a", 5), ("b", 6)))
-    said, = held(page(one, two))["/api/compared"]["remarks"]
+    said, = answers(page(one, two))["/api/compared"]["remarks"]
     assert said.startswith("These runs are not compared: task, protocol")
     split, plan = testing.tiny_graphs()
     common = registry.method("common")()
     run(common, split, plan, out=tmp_path / "n").finish()
     run(common, split, plan, seed=1, out=tmp_path / "m").finish()
-    found = held(page(one, two, finished(tmp_path / "c", "edgebank"), tmp_path / "n",
+    found = answers(page(one, two, finished(tmp_path / "c", "edgebank"), tmp_path / "n",
                       tmp_path / "m"))["/api/compared"]
     assert any(said.endswith("They are not for: popularity on tiny, seed 0.")
                for said in found["remarks"])
@@ -137,7 +137,7 @@ def test_drift_is_shown(tmp_path):
     summary["drift"] = ["Since stage 3 (2013-03-02) <b>edgebank</b> is below recency."]
     (folder / "summary.json").write_text(json.dumps(summary))
     text = page(folder)
-    drift = held(text)["/api/runs/0"]["drift"]
+    drift = answers(text)["/api/runs/0"]["drift"]
     assert drift["sentences"] == summary["drift"] and "<b>edgebank" not in text
     assert {"AUC new, all clients", "new pairs, %"} <= {plot["title"] for plot in drift["plots"]}
 
@@ -149,7 +149,7 @@ def test_runs_of_every_task_are_shown(tmp_path, name):
     split, plan = testing._case(method)
     run(method, split, plan, out=tmp_path / "run",
         protocol=of(method).tiny().model_copy(update={"drift": True})).finish()
-    found = held(page(tmp_path / "run"))["/api/runs/0"]
+    found = answers(page(tmp_path / "run"))["/api/runs/0"]
     assert found["plots"] and any("columns" in part for part in found["tables"])
 
 
@@ -180,7 +180,7 @@ def test_rare_classes_have_their_precision_and_recall_beside_what_the_commonest_
         main(["run", "power_plus", "--data", str(tmp_path / "nodes.csv"), "--edges",
               str(tmp_path / "edges.csv"), "--client", "bank", "--stages", "3", "--set",
               "method.by=balanced", "--set", "method.rounds=0", "--out", str(tmp_path / "run")])
-    out, shown_run = capsys.readouterr().out, held(page(tmp_path / "run"))["/api/runs/0"]
+    out, shown_run = capsys.readouterr().out, answers(page(tmp_path / "run"))["/api/runs/0"]
     rows = [row for part in shown_run["tables"] if "rows" in part for row in part["rows"]]
     made = reopened(tmp_path / "run")
     asked, right = [], []       # true classes and answers, counted anew from the model's labels

@@ -19,6 +19,7 @@ import secrets
 import shlex
 import shutil
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -310,8 +311,11 @@ def _joined(cut: list[Any], pieces: Path) -> Packed:
 
 def _content(name: str, pieces: Path) -> bytes:
     try:
-        content = pa.input_stream(pieces / name, compression="zstd").read()
-    except OSError as error:
+        packed = (pieces / name).read_bytes()
+        # pieces of earlier versions, which later nights share, are zlib's
+        content = (zlib.decompress(packed) if packed[:1] == b"\x78" else
+                   pa.input_stream(pa.py_buffer(packed), compression="zstd").read())
+    except (OSError, zlib.error) as error:
         raise FedvineError(f"{pieces / name} of a kept night cannot be read ({error}).") from error
     if hashlib.blake2b(content, digest_size=16).hexdigest() != name:
         raise FedvineError(f"{pieces / name} of a kept night was changed.")

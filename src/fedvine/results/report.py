@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
@@ -17,7 +18,6 @@ PAGE = Path(__file__).with_name("page.html")
 # Such a file neither loads nor sends anything, whatever the names in it are.
 _POLICY = ("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src "
            "data:; script-src 'unsafe-inline'; style-src 'unsafe-inline'\">")
-_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
 def report(folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
@@ -29,26 +29,36 @@ def report(folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str
     seen = [Watched(folder, number) for number, folder in enumerate(folders)]
     if not seen:
         raise FedvineError("Name at least one run folder.")
-    found = {}
-    for one in seen:
-        try:
-            finished(one.folder)
-            one.look()
-            if one.error:
-                raise FedvineError(one.error)
-            # the folder's place on this machine is nobody's business
-            found[f"/api/runs/{one.number}"] = {**one.detail(), "path": one.folder.name}
-        except _ERRORS as error:
-            if isinstance(error, FedvineError):
-                raise
-            raise FedvineError(f"{one.folder} holds what no run has written "
-                               f"({type(error).__name__}: {error}); it cannot be shown.") from error
-    found["/api/compared"] = compared(seen)
-    found["/api/runs"] = {"now": time.time(), "runs": [
-        {**one.row(), "path": one.folder.name} for one in seen]}
-    held = json.dumps(found, ensure_ascii=False).replace("<", "\\u003c")     # no tag is in it
+    runs = [_guarded(_run, [one]) for one in seen]
+    rows = [{key: run[key] for key in one.row()} for one, run in zip(seen, runs, strict=True)]
+    answers = {"/api/compared": _guarded(compared, seen), "/api/runs": {
+        "now": time.time(), "runs": rows}} | {f"/api/runs/{run['id']}": run for run in runs}
+    packed = json.dumps(answers, ensure_ascii=False).replace("<", "\\u003c")     # no tag is in it
     text = PAGE.read_text("utf-8").replace("<style>", _POLICY + "\n<style>", 1).replace(
-        "<script>", f'<script type="application/json" id="held">{held}</script>\n<script>', 1)
+        "<script>", f'<script type="application/json" id="answers">{packed}</script>\n<script>', 1)
     with atomic(out, "w") as file:
         file.write(text)
     return Path(out)
+
+
+def _run(seen: Sequence[Watched]) -> dict[str, Any]:
+    """Return all about one finished run; a report is passed on, so no path is in it."""
+    one, = seen
+    finished(one.folder)
+    one.look()
+    if one.error:
+        raise FedvineError(one.error)
+    return {**one.detail(), "path": one.folder.name}
+
+
+def _guarded(made: Callable[[Sequence[Watched]], dict[str, Any]], seen: Sequence[Watched]
+             ) -> dict[str, Any]:
+    """Return what is made of runs; raise :class:`FedvineError` for a folder that no run wrote."""
+    try:
+        return made(seen)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if isinstance(error, FedvineError):
+            raise
+        raise FedvineError(f"{', '.join(str(one.folder) for one in seen)} holds what no run has "
+                           f"written ({type(error).__name__}: {error}); it cannot be shown."
+                           ) from error

@@ -319,7 +319,7 @@ class RunView:
             "drift": {"sentences": self.drift, "plots": self.drift_plots()},
             "tables": self.tables, "costs": self.costs, "notes": [
                 *self.waiting, *filter(None, [self.periods()]), *self.summary.get("notes", [])],
-            "stages_table": self.by_stage(),
+            "by_stage": self.by_stage(),
             "report": self.report, "settings": self.settings,
             "asks": {"kind": "forecasts" if task.data == "stream" else "labels",
                      "clients": self.asked()}}, self.bounds, self.zone)}
