@@ -44,10 +44,10 @@ def report(folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str
 def _run(seen: Sequence[Watched]) -> dict[str, Any]:
     """Return all about one finished run; a report is passed on, so no path is in it."""
     one, = seen
-    finished(one.folder)
     one.look()
     if one.error:
         raise FedvineError(one.error)
+    finished(one.folder)
     return {**one.detail(), "path": one.folder.name}
 
 
