@@ -2,9 +2,9 @@
 
 Numbers are shares of the hidden nodes, means over draws of the hidden half. "ours" is
 ``power_plus``: as ``fedvine.sklearn.NodeClassifier``, which gets the whole graph, and as
-``fedvine run power_plus`` with its defaults, on tables of three clients without the edges between
-these. "other" is a logistic regression on a node's own
-features beside the mean of its neighbours', of the same graph; "floor" is the commonest class.
+``fedvine run`` trains it with its defaults, on tables of three clients without the edges between
+these. "other" is a logistic regression on a node's own features beside the mean of its
+neighbours', of the same graph; "floor" is the commonest class.
 
 Then rare classes of accounts of three banks (:func:`banks`), whose labels come late or never: the
 average precision on accounts without a label, against the better of a logistic regression and a
