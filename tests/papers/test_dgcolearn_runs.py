@@ -92,10 +92,9 @@ FEW = {"rounds": 2, "hidden": 4, "epochs": 1}
 def test_the_page_has_what_each_run_forgot(tmp_path, monkeypatch):
     data = stream()
     monkeypatch.setattr(Data, "open", lambda self: data)
-    monkeypatch.setattr(dgcolearn_runs, "forgetting_run", lambda d, method:
-                        Experiment.model_validate({
-                            "data": d, "method": method | FEW, "stages": 60,
-                            "protocol": {"forgetting": True}, "split": {"by": "hash", "k": 3}}))
+    whole = dgcolearn_runs.forgetting_run
+    monkeypatch.setattr(dgcolearn_runs, "forgetting_run", lambda d, line: whole(d, line).updated(
+        {"method": FEW, "stages": 60, "split": {"k": 3}}))
     for (_, _), (cell, *_) in planned(figure14(), "patent", 1, tmp_path).cells.items():
         cell.experiment.run(cell.folder).finish()
     page = carry_out(figure14(), only="patent", seeds=1, folder=tmp_path, budget=0)

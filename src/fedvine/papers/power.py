@@ -22,13 +22,16 @@ from fedvine.tasks import metrics
 from fedvine.tasks.class_incremental import NodeQueries
 
 DATA = ("cora", "citeseer")
-METHODS = ("power", "replay", "ergnn", "twp", "dslr", "glfc", "fedavg", "power_plus")  # Figure 6
+CURVES = (*DATA, "computers", "physics", "squirrel")        # Figure 6
+METHODS = ("power", "replay", "ergnn", "twp", "dslr", "glfc", "fedavg", "power_plus", "target",
+           "lander")
 
 
-def _panels(methods: Sequence[str], seeds: int | None = None, **settings: Any) -> list[Panel]:
+def _panels(methods: Sequence[str], data: Sequence[str] = DATA, seeds: int | None = None,
+            **settings: Any) -> list[Panel]:
     """Make a panel for each data set, with a line for each method."""
     return [Panel(d, lambda _, d=d: experiments({
-        m: {"data": d, "method": m, **settings} for m in methods}), seeds=seeds) for d in DATA]
+        m: {"data": d, "method": m, **settings} for m in methods}), seeds=seeds) for d in data]
 
 
 # -- Table 4: bytes ----------------------------------------------------------------------------
@@ -70,7 +73,8 @@ def formula4(cell: Job) -> int:
 # -- Figure 6: convergence ---------------------------------------------------------------------
 def figure6() -> Study:
     """Show AM by round of the last task; round 0 is before it."""
-    return Study("POWER, Figure 6", _panels(METHODS, protocol={"curves": True}), _figure6)
+    return Study("POWER, Figure 6", _panels(METHODS, CURVES, protocol={
+        "curves": True}), _figure6)
 
 
 def _figure6(found: Found) -> TableSet:
@@ -121,10 +125,10 @@ def am_by_round(cell: Job) -> list[float]:
 def _draw_curves(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) -> pictures.Drawing:
     drawing, plots = pictures.plots(names)
     for axes, d in zip(plots[0], names, strict=True):
-        for m, colour in zip(METHODS, pictures.COLOURS, strict=False):
+        for i, m in enumerate(METHODS):
             if (d, m) in curves:
-                pictures.line(axes, enumerate(curves[d, m].T), marker="o", markersize=3,
-                                color=colour, label=m)
+                pictures.line(axes, enumerate(curves[d, m].T), marker="os"[i // 8], markersize=3,
+                              color=pictures.COLOURS[i % 8], label=m)
         axes.set_xlabel("round of the last task")
     plots[0][0].set_ylabel("AM, %")
     pictures.legend(drawing, plots[0][0])
