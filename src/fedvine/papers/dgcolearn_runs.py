@@ -111,7 +111,7 @@ FORGETTING: dict[str, tuple[str, dict[str, Any]]] = {       # rows of Table 2, a
 
 
 def forgetting_run(data: str, line: str) -> Experiment:
-    """Build the experiment of Figure 14 of a line on a data set, as Table 2 has its row."""
+    """Build the experiment of a line of Figure 14, with the settings of its row in Table 2."""
     table, (name, more) = PaperTable.named("dgcolearn-table2"), FORGETTING[line]
     setting = next(e for e in table.every if e.settings["data"]["source"] == data)
     made = table.of(setting, next(row for row in table.row if row.name == name))
