@@ -127,8 +127,9 @@ def _draw_curves(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) ->
     for axes, d in zip(plots[0], names, strict=True):
         for i, m in enumerate(METHODS):
             if (d, m) in curves:
-                pictures.line(axes, enumerate(curves[d, m].T), marker="os"[i // 8], markersize=3,
-                              color=pictures.COLOURS[i % 8], label=m)
+                pictures.line(axes, enumerate(curves[d, m].T), marker="o", markersize=3,
+                              linestyle=("-", "--")[i // 8], color=pictures.COLOURS[i % 8],
+                              label=m)
         axes.set_xlabel("round of the last task")
     plots[0][0].set_ylabel("AM, %")
     pictures.legend(drawing, plots[0][0])
