@@ -40,7 +40,7 @@ def weighted_sums(rows: torch.Tensor, weight: torch.Tensor, src: torch.Tensor, d
     Edges go from ``src`` to ``dst`` int64 [E], the latter ascending; neither is changed later.
     There are gradients for ``rows`` [n, d] and ``weight`` [E].
     """
-    if rows.device.type != "cpu" or rows.dtype != torch.float32:
+    if rows.device.type != "cpu":
         sent = rows.index_select(0, src) * weight[:, None]
         return torch.zeros_like(rows).index_add(0, dst, sent)
     edges = _made.get(dst)
@@ -79,7 +79,7 @@ class _Sums(torch.autograd.Function):
     def forward(ctx: Any, rows: torch.Tensor, weight: torch.Tensor,  # type: ignore[override]
                 edges: _Edges) -> torch.Tensor:
         ctx.save_for_backward(rows, weight)
-        ctx.edges, out = edges, torch.empty(edges.n, rows.shape[1])
+        ctx.edges, out = edges, rows.new_empty(edges.n, rows.shape[1])
         a, x = arrays(weight, rows)
         row_product(edges.pointers, edges.src, a, x, out.numpy())
         return out
@@ -94,11 +94,11 @@ class _Sums(torch.autograd.Function):
                     (sent * rows.index_select(0, src)).sum(1), None)
         a, x, g = arrays(weight, rows, gradient)
         if ctx.needs_input_grad[0]:
-            of_rows = torch.empty(rows.shape)
+            of_rows = rows.new_empty(rows.shape)
             start, dst, order = edges.back
             row_product(start, dst, a[order], g, of_rows.numpy())
         if ctx.needs_input_grad[1]:
-            each = torch.empty(len(weight), rows.shape[1])
+            each = rows.new_empty(len(weight), rows.shape[1])
             row_products(g, x, edges.dst, edges.src, each.numpy())
             of_weight = each.sum(1)
         return of_rows, of_weight, None

@@ -67,7 +67,7 @@ class _Product(torch.autograd.Function):
 
 def dots(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Compute ``x[a] . y[b]`` for each pair [P]; on a CPU no row is copied, forward or backward."""
-    if x.device.type != "cpu" or x.dtype != torch.float32:
+    if x.device.type != "cpu":
         return (x.index_select(0, a) * y.index_select(0, b)).sum(1)
     return _Dots.apply(x, y, a, b)  # type: ignore[no-any-return]
 
@@ -77,14 +77,14 @@ class _Dots(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor,  # type: ignore[override]
                 a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(x, y, a, b)
-        out = torch.empty(len(a))
+        out = x.new_empty(len(a))
         row_dots(*arrays(x, y, a, b, out))
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor):  # type: ignore[override]
         x, y, a, b = ctx.saved_tensors
-        gx, gy = torch.zeros(x.shape), torch.zeros(y.shape)
+        gx, gy = x.new_zeros(x.shape), y.new_zeros(y.shape)
         row_dots_back(*arrays(x, y, a, b, gradient, gx, gy))
         return gx, gy, None, None
 
@@ -195,7 +195,7 @@ class _Sum(torch.autograd.Function):
                      _wide_times(g, pairs[n + 1].t()) for n in range(6))
 
 
-# -- compiled loops over rows of float32, each in one pass where torch makes several ---------------
+# -- compiled loops over rows, each in one pass where torch makes several ---------------
 @njit(cache=True, nogil=True)
 def add_rows(values: np.ndarray, rows: np.ndarray, change: np.ndarray, scale: np.ndarray) -> None:
     """Add ``scale[n] * change[n]`` to ``values[rows[n]]``, rows [n, d]; one scale is for all."""
@@ -258,7 +258,7 @@ def row_dots(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out: np
              ) -> None:
     """Compute ``out[p] = x[a[p]] . y[b[p]]`` of rows [., d]; equal pairs give equal numbers."""
     for p in range(len(a)):
-        u, i, total = a[p], b[p], np.float32(0)
+        u, i, total = a[p], b[p], x.dtype.type(0)
         for j in range(x.shape[1]):
             total += x[u, j] * y[i, j]
         out[p] = total

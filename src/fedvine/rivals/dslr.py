@@ -44,6 +44,7 @@ from fedvine.core.method import Client, Field
 from fedvine.methods._power.equations import TIE, distances, largest, select
 from fedvine.methods._power.remembering import Isolated, Replaying
 from fedvine.nn.gat import Inputs, below, joined, packed, unpacked
+from fedvine.nn.sparse import dots
 
 
 class Dslr(Replaying):
@@ -150,8 +151,8 @@ class DslrIsolated(Isolated, Dslr):  # type: ignore[misc]
 
 def similarity(z: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
     """Compute (cosine + 1) / 2, float [P] in [0, 1], of pairs int64 [2, P] of rows of z [N, d]."""
-    cosines = functional.cosine_similarity(z[pairs[0]], z[pairs[1]])
-    return ((cosines + 1) / 2).clamp(0, 1)
+    unit = functional.normalize(z)
+    return ((dots(unit, unit, *pairs) + 1) / 2).clamp(0, 1)
 
 
 def neighbours(graph: Inputs, h: torch.Tensor, z: torch.Tensor, nodes: np.ndarray, most: int,
