@@ -161,14 +161,18 @@ def merged(updates: torch.Tensor, share: float) -> torch.Tensor:
     """
     v = updates.double()
     count, width = v.shape
-    size, ends = v.abs(), v.abs().sort(1).values
     low, high = int(width * TRIMMED), max(int(width * (1 - TRIMMED)) - 1, 0)
-    size = torch.minimum(torch.maximum(size, ends[:, [low]]), ends[:, [max(high, low)]])
+    size = v.abs()
+    size = torch.minimum(torch.maximum(size, smallest(size, low)), smallest(size, max(high, low)))
     inside = (count * (minmax(size).square() - 1)).exp()    # divided by e^K, which drops out
     c = inside * (v * v.sum(0)).tanh()
-    least = c.sort(1).values[:, [int(width * (1 - share))]]
-    w = minmax(torch.maximum(c, least))
+    w = minmax(torch.maximum(c, smallest(c, int(width * (1 - share)))))
     return (w * size * v.sign()).sum(0) / w.sum(0).clamp(min=1e-12)
+
+
+def smallest(x: torch.Tensor, n: int) -> torch.Tensor:
+    """Return the entry of each row of ``x`` [K, D] that is above n others, [K, 1]."""
+    return x.kthvalue(n + 1, 1, keepdim=True).values
 
 
 def minmax(x: torch.Tensor) -> torch.Tensor:
