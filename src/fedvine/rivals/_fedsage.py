@@ -23,6 +23,7 @@ from fedvine.core.expect import Maybe, Named, Tensor
 from fedvine.core.method import Client, Field, on_client
 from fedvine.core.rng import rng, torch_rng
 from fedvine.nn.gat import product
+from fedvine.nn.sparse import dots
 
 FGEN = ("first", "first_bias", "last", "last_bias")
 
@@ -146,16 +147,23 @@ def nearest(made: torch.Tensor, x: torch.Tensor, node: torch.Tensor | None = Non
     """Compute L^f without its mean: distances [k, most], each the mean square over the columns.
 
     They are from each generated row [k, most, F] to the nearest row of ``x``; with pairs [P] of a
-    ``node`` (place in ``made``) and an ``other`` (row of ``x``), to the nearest of the node's own
-    others.
+    ``node`` (place in ``made``, each in a pair) and an ``other`` (row of ``x``), to the nearest of
+    the node's own others. Only rows to the nearest are written, as these are wide.
     """
+    rows, most = made.detach().reshape(-1, made.shape[2]), made.shape[1]
     if node is None or other is None:
-        with torch.no_grad():
-            found = torch.cdist(made.reshape(-1, made.shape[2]), x).argmin(1)
-        return ((made - x[found].reshape(made.shape)) ** 2).mean(2)
-    apart = ((made[node] - x[other][:, None]) ** 2).mean(2)
-    return made.new_full(made.shape[:2], math.inf).scatter_reduce(
-        0, node[:, None].expand_as(apart), apart, "amin")
+        found = torch.cdist(rows, x).argmin(1).reshape(made.shape[:2])
+    else:
+        pair = torch.arange(len(node), device=x.device)[:, None].expand(-1, most)
+        at = node[:, None].expand(-1, most)
+        products = dots(rows, x, (at * most + torch.arange(most, device=x.device)).reshape(-1),
+                        other.repeat_interleave(most)).reshape(-1, most)
+        apart = x.square().sum(1)[other][:, None] - 2 * products    # less the square of the row
+        least = made.new_full(made.shape[:2], math.inf).scatter_reduce(0, at, apart, "amin")
+        first = torch.where(apart == least[node], pair, len(node))
+        found = other[torch.full_like(least, len(node), dtype=torch.int64).scatter_reduce(
+            0, at, first, "amin")]
+    return ((made - x[found]) ** 2).mean(2)
 
 
 Weights = dict[str, torch.Tensor]
@@ -290,14 +298,14 @@ class MissingNeighbours(OnDevice):
         nodes, at = node.unique(return_inverse=True)
         made = generated(gen.fgen(), noisy(z[nodes], draw), self.neighbours)
         used = torch.arange(self.neighbours, device=self.where) < many[nodes][:, None]
-        apart = nearest(made, self.rows(client, other.cpu().numpy()), at,
-                        torch.arange(len(other), device=self.where))
+        others, row = other.unique(return_inverse=True)
+        apart = nearest(made, self.rows(client, others.cpu().numpy()), at, row)
         # L^f is a mean over all nodes seen; those without hidden neighbours add nothing to it
         count, total = int((many > 0).sum()), int(seen.sum())
         client.neighgen_optimizer.zero_grad()
         (number + apart[used].sum() / (len(nodes) * total / count)).backward()          # L^f
-        for name, others in slope.items():
-            gen.get_parameter(name).grad.add_(others.to(self.where),
+        for name, theirs in slope.items():
+            gen.get_parameter(name).grad.add_(theirs.to(self.where),
                                               alpha=self.alpha * count / total)
         client.neighgen_optimizer.step()
         client.cache.pop("mended", None)
