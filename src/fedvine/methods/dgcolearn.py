@@ -466,8 +466,10 @@ class DgCoLearn(ClientFunctions, Method):
 
         Rows of nodes never seen are 0.
         """
-        named, at = np.unique(nodes, return_inverse=True)
-        return self.forward(server, clients, named)[0], at.reshape(nodes.shape)
+        there = np.zeros(nodes.max(initial=-1) + 1, bool)   # np.unique would sort all queries
+        there[nodes] = True
+        return (self.forward(server, clients, np.flatnonzero(there))[0],
+                (np.cumsum(there) - 1)[nodes])
 
     def scorer(self, server: Server, clients) -> Callable[[np.ndarray], np.ndarray]:
         """Return a function of pairs int64 [2, Q] that returns their scores [Q]; rows of now."""
