@@ -280,11 +280,6 @@ def _ablations(found: Found) -> TableSet:
         "Parts can stand in for each other: none is worth as little as a line says once another "
         "one is gone. turned is there for data with nodes of one kind, elsewhere where clients "
         "share users.",
-        "Also tried: weights of each client's own, drawn towards the shared ones by a ridge, "
-        "computed at the client and chosen by its own progressive score "
-        "([measured](forecasts-own-weights.md)). What clients choose gains at most .002 on "
-        "validation, less than the margin by which the method trusts its own measures, for some "
-        "Newton steps at every client and stage; they are not part of the method.",
         *found.seeds, *found.gaps], found.records)
 
 
