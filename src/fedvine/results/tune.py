@@ -1,4 +1,4 @@
-"""Search a method's settings on validation scores, with Optuna (TPE, stopped early by medians).
+"""Search a method's settings on validation scores, with Optuna (TPE; the best quarter of trials goes on).
 
 A trial's score is the mean over several seeds, which are in no table; their test scores are not
 used. The first trial has the default settings, and the best mean wins, so that a setting is taken
@@ -173,7 +173,9 @@ def searched(method: Method) -> dict[str, Any]:
     return found
 
 
-WARM = 4        # trials that run with all seeds before others are stopped after fewer
+WARM = 4        # trials that are drawn at random, the defaults among them
+WHOLE = 2       # trials that run with all seeds before others are stopped after fewer
+BEST = 25.0     # per cent of the trials, the best ones, that go on after each seed
 
 
 class _NoScore(FedvineError):
@@ -202,7 +204,7 @@ class Study:
             self.study = optuna.create_study(
                 storage=optuna.storages.JournalStorage(journal), study_name="tune",
                 direction="maximize", load_if_exists=True,
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=WARM))
+                pruner=optuna.pruners.PercentilePruner(BEST, n_startup_trials=WHOLE))
         except (OSError, ValueError, KeyError) as error:
             raise FedvineError(f"{self.folder / 'trials.log'} cannot be read ({error}); delete "
                                "the folder to begin anew.") from error
@@ -257,8 +259,8 @@ class Study:
     def value(self, trial: Any, fields: dict[str, Any]) -> float | None:
         """Return the mean validation score of runs with these fields, one a seed.
 
-        It is None where a run did not end, or where after some of the seeds the mean was below the
-        median of the other trials. Raises :class:`FedvineError` where the data have no such score,
+        It is None where a run did not end, or where after some of the seeds the mean was not among
+        the best quarter of the trials. Raises :class:`FedvineError` where the data have no such score,
         or a run fails.
         """
         values: list[float] = []
