@@ -1,4 +1,4 @@
-"""Search a method's settings on validation scores, with Optuna (TPE; the best quarter of trials goes on).
+"""Search a method's settings on validation scores, with Optuna: TPE, and early ends.
 
 A trial's score is the mean over several seeds, which are in no table; their test scores are not
 used. The first trial has the default settings, and the best mean wins, so that a setting is taken
