@@ -2,7 +2,7 @@
 
 Beyond the paper. The server of DG-CoLearn holds the graph, so it can count what each pair of nodes
 did, whichever clients these are at: no count travels, and none depends on the partition. A pair's
-score is a weighted sum of some 70 features of counts, those of ``fedlink_plus``
+score is a weighted sum of some hundred features of counts, those of ``fedlink_plus``
 (:mod:`fedvine.methods._fedlink_plus.features`), of features of the snapshot, and of DG-CoLearn's
 own logit (:mod:`fedvine.methods._dgcolearn.pair_features`). The weights are those of a softmax of
 each edge against pairs that were not met (:mod:`fedvine.methods._fedlink_plus.newton`).

@@ -1,7 +1,7 @@
 """fedlink_plus: federated forecasts from counts, with one small model that all clients share.
 
 Beyond FedLink. A client counts its own edges: items, users, pairs, steps from item to item, and
-clocks (:mod:`fedvine.methods._fedlink_plus.counts`). A pair of a user and an item has 77
+clocks (:mod:`fedvine.methods._fedlink_plus.counts`). A pair of a user and an item has 103
 features of these counts (:mod:`fedvine.methods._fedlink_plus.features`), and its score is their sum
 weighted by shared weights. The weights are those of a softmax of each edge against items that its
 user did not meet, by Newton's method on derivatives that are summed over clients

@@ -260,8 +260,8 @@ class Study:
         """Return the mean validation score of runs with these fields, one a seed.
 
         It is None where a run did not end, or where after some of the seeds the mean was not among
-        the best quarter of the trials. Raises :class:`FedvineError` where the data have no such score,
-        or a run fails.
+        the best quarter of the trials. Raises :class:`FedvineError` where the data have no such
+        score, or a run fails.
         """
         values: list[float] = []
         chosen = self.experiment.updated({"method": fields})
