@@ -54,6 +54,8 @@ def test_features_of_trees_are_those_of_a_slow_count_and_know_no_later_row():
             last = rows.plan.bounds[4] - rows.time[past][u & v].max()
             assert found[i, 17] == pytest.approx(
                 last * 4 / (rows.plan.bounds[4] - rows.plan.bounds[0]), rel=1e-4)
+    x, positive = trees.State(rows, 4).training(4, 0)
+    assert (x[~positive, 15] > 0).any()     # pairs that met before are negatives, too
 
 
 def test_a_score_that_differs_or_is_missing_is_an_error(tmp_path):

@@ -4,10 +4,10 @@ No federation could have these rows in one place: it is what sharing everything 
 model, and the page of forecasts sets it beside methods that share little. It answers the protocol's
 own queries, those that every method answers, client by client. For stage t + 1 it is trained on the
 edges to known items of the stages t - 9 to t, each with the features before its own stage, and for
-each of them on ten items of its client that its user does not meet in the stage (for a pair that is
-new, nor met before), as the protocol draws negatives. CPU seconds are of features, training and
-answers for the test period alone; those of the methods are of whole runs with their scores. It
-needs ``pip install fedvine[trees]``.
+each of them on ten candidates of its client that its user does not meet in the stage, as the
+protocol draws negatives of all pairs. CPU seconds are of features, training and answers for the
+test period alone; those of the methods are of whole runs with their scores. It needs ``pip install
+fedvine[trees]``.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ class State:
         here = client * items + item
         self.pair, place = np.unique(user * items + item, return_inverse=True)
         pairs = len(self.pair)
-        self.at_client = np.unique((client * users + user) * items + item)
         self.candidate = count(here, len(rows.names) * items)
+        self.known = self.candidate + (0 if rows.kind else count(
+            client * users + user, len(self.candidate)))
         kinds = np.bincount(self.pair // items, minlength=users).astype(np.float32)
         buyers = np.bincount(self.pair % items, minlength=items).astype(np.float32)
         of_user, of_item = count(user, users), count(item, items)
@@ -154,20 +155,19 @@ class State:
         now = np.flatnonzero(rows.stage == t)
         code = (rows.client[now] * users + rows.user[now]) * items + rows.item[now]
         met = np.unique(code)
-        asked = np.flatnonzero(self.candidate[rows.client[now] * items + rows.item[now]] > 0)
+        asked = np.flatnonzero(self.known[rows.client[now] * items + rows.item[now]] > 0)
         draw = rng(seed, "trees", t)
         if len(asked) > MOST // STAGES:
             asked = np.sort(draw.choice(asked, MOST // STAGES, replace=False))
         own = np.repeat(asked, NEGATIVES)
         client, user = rows.client[now[own]], rows.user[now[own]]
-        known = [np.flatnonzero(c) for c in self.candidate.reshape(-1, items)]
+        known = [np.flatnonzero(c) for c in self.known.reshape(-1, items)]
         width = np.array([len(k) for k in known])
         start = np.cumsum(width) - width
         drawn = (draw.random(len(own)) * width[client]).astype(int) + start[client]
         item = np.concatenate(known)[drawn] if len(own) else own
         other = (client * users + user) * items + item
-        new = find(self.at_client, code[own]) < 0
-        left = (find(met, other) < 0) & ~(new & (find(self.at_client, other) >= 0))
+        left = find(met, other) < 0
         if not rows.kind:
             left &= item != user
         pos = now[asked]
