@@ -61,7 +61,7 @@ def test_the_events_before_the_time_count_and_no_others(table, tmp_path):
 
 @pytest.mark.slow
 def test_a_user_who_came_later_is_answered(table, tmp_path):
-    _, every, file = table
+    early, every, file = table
     learned(file, {"name": "fedlink", "rounds": 1, "capacity": 30, "buffers": 2, "width": 4},
             tmp_path / "run")
     late = every.tail(1).assign(user=777, at=3999, town="ada")
@@ -69,6 +69,11 @@ def test_a_user_who_came_later_is_answered(table, tmp_path):
     with pytest.raises(FedvineError, match="777"):
         forecasts_of(tmp_path / "run").top("ada", "777")
     assert len(forecasts_of(tmp_path / "run", at=4000).top("ada", "777")) == 5
+    opened = fedvine.open_run(tmp_path / "run")
+    users, here = early["user"].astype(str), early["town"] == "ada"
+    guest = min(set(users) - set(users[here]))
+    before = opened.predict("ada", guest)
+    assert opened.predict("ada", "777", at=4000) and opened.predict("ada", guest) == before
 
 
 def test_fedlinks_buffers_have_the_new_events(tmp_path):

@@ -154,6 +154,21 @@ def test_a_look_that_fails_is_said_once_and_the_run_goes_on(bad, words):
 
 
 @pytest.mark.slow
+def test_the_gate_of_a_look_is_logged_and_may_be_passed():
+    def follow(*steps, **options):
+        said = []
+        gated = made(open_end=True, gate={"nights": 3, "stop_on": ["rows"]})
+        fv.follow(gated, "run", pauses=Steps(*steps), say=said.append, **options)
+        return " ".join(said)
+
+    def flooded():
+        write([*ROWS[:70], *[("u1", "i1", 70 + i // 20, "ada", 1) for i in range(201)]])
+    write(ROWS[:70])
+    assert "gate is closed" in follow(flooded) and "refused" in fedvine("metrics", "run")[1]
+    assert 'fedvine_gate_closed{run="run"} 1' in fedvine("metrics", "run")[1]
+    assert "gate is closed" not in follow(anyway=True)
+
+
 def test_a_failed_look_is_repeated_less_and_less(monkeypatch):
     grow(47)()
     follow()

@@ -223,6 +223,7 @@ def test_the_command_says_so():
     assert fedvine("rollback", "run")[0] == 0
     code, out, _ = fedvine("nights", "run")
     assert code == 0 and "refused" in out and "back by 1" in out
+    assert "fedvine_rows" in fedvine("metrics", "run")[1]
     Path("shop.toml").write_text(Path("shop.toml").read_text() + '\nnotify = "touch x"\n')
     assert fedvine("run", "shop.toml", "--out", "run")[0] == 2
 
@@ -236,6 +237,65 @@ def test_counts_of_weekdays_are_compared_with_their_own():
     assert gate._counts(counts, plan, 40) == ["stage 41 has 100 rows, usually 10"]
 
 
+@pytest.mark.parametrize(("error", "state"), [
+    (MemoryError, "failed"), (KeyboardInterrupt, "stopped")])
+def test_a_night_that_breaks_off_is_not_ok(monkeypatch, error, state):
+    def broken(*_, **__):
+        raise error
+    write(days(3))
+    Path("shop.toml").write_text(tomlkit.dumps(made().plain()))
+    monkeypatch.setattr(Experiment, "run", broken)
+    tell = f"{sys.executable} -c \"import sys; open('told.json','w').write(sys.stdin.read())\""
+    assert fedvine("run", "shop.toml", "--out", "run", "--notify", tell)[0] != 0
+    assert json.loads(Path("told.json").read_text())["state"] == state
+
+
+def test_a_correction_of_a_night_that_is_refused_changes_nothing():
+    rows = days(14)
+    write(rows[:30 * 13])
+    night = made(gate={"nights": 5, "stop_on": ["rows"]})
+    night.run("run").finish()
+    before = state("run")
+    wrong = [("u11", *rows[0][1:]), *rows[1:30 * 13], *rows[30 * 13::10], ("u0", "i0", 14.0, "ada")]
+    write(wrong)
+    for changed in ("relearn", "append"):
+        with pytest.raises(Closed):
+            night.run("run", changed=changed)
+        assert state("run") == before and [p.name for p in Path().glob(".trial*")] == []
+    night.run("run", changed="relearn", anyway=True).finish()
+    assert state("run") != before
+
+
+def test_a_way_back_that_was_killed_at_its_end_is_finished(monkeypatch):
+    write(days(6))
+    made().run("run").finish()
+    write(days(8))
+    made().run("run").finish()
+    unlink = Path.unlink
+
+    def killed(file, **how):
+        if file.name == nights.BACK:
+            raise KeyboardInterrupt
+        unlink(file, **how)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            nights.back("run")
+    assert nights.back("run") and not Path("run", nights.BACK).exists()
+    assert made().run("run").finish().plan.bounds[-1] > 6
+
+
+@pytest.mark.parametrize(("more", "when", "words"), [
+    ({}, "20240109", "counts seconds"), ({}, "nan", "no time"), ({}, "2999-01-01", "later than"),
+    ({"share": 0.5}, "2024-01-09", "draws other rows")])
+def test_times_and_shares_that_a_night_cannot_have(more, when, words):
+    Path("shop.csv").write_text(HEAD + "".join(
+        f"u{i},i{i % 3},2024-01-0{1 + i % 9},ada\n" for i in range(30)))
+    table = {**made().plain()["data"], **more}
+    with pytest.raises(FedvineError, match=words):
+        made(data=table, stages="1d").run("run", as_of=when)
+
+
 def test_a_unit_and_a_monitor():
     write(days(6))
     made().run("run").finish()
@@ -243,9 +303,14 @@ def test_a_unit_and_a_monitor():
     service = Path("units/fedvine-run.service").read_text()
     assert "OnCalendar=*-*-* 03:30:00" in Path("units/fedvine-run.timer").read_text()
     assert '50%% of $$HOME' in service and "ExecStartPost=" in service
+    made(gate={"rows": 3.0}, keep_nights=9).run("run")
     nights.unit("run", "others", "03:30", "postgres://ann@host/shop/lists")
+    told = tomlkit.parse(Path("others/fedvine-run.toml").read_text())
+    assert told["keep_nights"] == 9 and told["gate"]["rows"] == 3
     service = Path("others/fedvine-run.service").read_text()
     assert service.count("postgres://ann@host/shop/lists") == 1     # no path to be written to
+    assert f"WorkingDirectory={Path.cwd()}\n" in service and "Environment=" in service
+    assert "--stop-on" not in service
     write(days(8))
     assert fedvine("run", "units/fedvine-run.toml", "--out", "run", "--stop-on", "all")[0] == 0
     code, out, _ = fedvine("metrics", "run")

@@ -148,8 +148,8 @@ def test_lists_name_only_what_is_wanted(found, tmp_path, monkeypatch, block):
     part = found.parts["ada"]
     items = [part.dst_ids[i] for i in range(part.num_dst)]
     pairs = [("ada", part.src_ids[u], items[i]) for u, i in [(0, 0), (0, 1), (2, 3)]]
-    polars.DataFrame(pairs, schema=["client", "user", "item"], orient="row").write_csv(
-        tmp_path / "not.csv")
+    polars.DataFrame(pairs, schema=["client", "user", "item"], orient="row").with_columns(
+        score=1.0).write_csv(tmp_path / "not.csv")     # such as an earlier file of forecasts
     polars.DataFrame({"item": items[:6]}).write_csv(tmp_path / "shown.csv")
     wanted = Wanted.read(True, tmp_path / "shown.csv", tmp_path / "not.csv")
     found.every(3, tmp_path / "all.jsonl", wanted)

@@ -103,7 +103,7 @@ class Api:
             with contextlib.suppress(FedvineError):     # a folder that is being changed
                 texts.append(metrics(seen.folder))
         blocks: dict[str, list[str]] = {}       # a metric's lines stand together
-        for line in (line for text in texts for line in text.splitlines()):
+        for line in (line for text in texts for line in text.rstrip("\n").split("\n")):
             name = line.split(" ")[2] if line[0] == "#" else line.split("{")[0]
             held = blocks.setdefault(name, [])
             if line not in held:

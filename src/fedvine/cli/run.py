@@ -140,8 +140,8 @@ def run(
         if stay:
             from fedvine.experiments.follow import follow
             follow(experiment, out, every=options.seconds_of(every or "60s"), forecasts=forecasts,
-                   top=top or 5, as_of=(lambda: "now") if as_of else None, carry=carry,
-                   say=lambda text: _say(text, experiment.data.timezone or True))
+                   top=top or 5, as_of=(lambda: "now") if as_of else None, anyway=anyway,
+                   carry=carry, say=lambda text: _say(text, experiment.data.timezone or True))
             raise KeyboardInterrupt
         try:
             made = experiment.run(out, now=now, as_of=as_of, keep=keep, changed=changed,
@@ -173,9 +173,10 @@ def _told(command: str | None, out: Path) -> Iterator[None]:
     from fedvine.experiments.run_files import read_object
     from fedvine.results.view import RunView
     before = read_object(out / "summary.json").get("stages")
-    state, night = dict[str, Any](state="ok", why=[]), False
+    state, night = dict[str, Any](state="failed", why=[]), False
     try:
         yield
+        state = {"state": "ok", "why": []}
         view = RunView.read(out)
         night = view.task.plan_of(view.plan).living
         if night and before == view.summary.get("stages"):
@@ -185,6 +186,11 @@ def _told(command: str | None, out: Path) -> Iterator[None]:
                  "why": getattr(error, "reasons", [str(error)])}
         if night := error.code == 3:
             nights.log(out, {"refused": state["why"]})
+        raise
+    except BaseException as error:
+        stopped = isinstance(error, KeyboardInterrupt | SystemExit)
+        state = {"state": "stopped" if stopped else "failed", "why": [] if stopped else [
+            str(error) or type(error).__name__]}
         raise
     finally:
         if night:       # of other errors nothing changes

@@ -104,12 +104,13 @@ class Data(BaseModel):
 
     @field_validator("options")
     @classmethod
-    def _no_place(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _no_place(cls, value: dict[str, Any], info: Any) -> dict[str, Any]:
         """Refuse ``store``: an experiment file may be somebody else's and cannot name a folder."""
         if "store" in value:
             raise FedvineError("There is no key data.options.store; FEDVINE_CACHE says where "
                                "streams are kept.")
-        if found := {"users", "items"} & set(value):
+        if (found := {"users", "items"} & set(value)) and not dataset(
+                info.data.get("source", "")):
             raise FedvineError(f"There is no key data.options.{min(found)}; write "
                                f"data.{min(found)}.")
         if found := {"look", "database"} & set(value):

@@ -103,15 +103,16 @@ class Wanted(NamedTuple):
                 raise FedvineError(f'--cap is "{cap}"; write a column of the table of items and a '
                                    "number, such as category=2.")
             limit = column, int(most)
-        return Wanted(new_only, named_items, None if exclude is None else read_pairs(exclude),
-                      limit)
+        return Wanted(new_only, named_items, None if exclude is None else read_pairs(
+            exclude, written=False), limit)
 
 
-def read_pairs(pairs: Any, kind: str = "pairs") -> pa.Table:
+def read_pairs(pairs: Any, kind: str = "pairs", written: bool = True) -> pa.Table:
     """Return all columns of a CSV or Parquet file or a frame, with client, user and item as text.
 
-    ``kind`` says what the table is of. Raises :class:`FedvineError` for a table that cannot be
-    read, lacks a column, or has one called score or known, and for a name that is empty.
+    ``kind`` says what the table is of, ``written`` that scores will be added to it. Raises
+    :class:`FedvineError` for a table that cannot be read, lacks a column, or, where scores will be
+    added, has one called score or known, and for a name that is empty.
     """
     from fedvine.data.io.one_table import opened_table
     from fedvine.data.io.parts import identifier
@@ -122,7 +123,7 @@ def read_pairs(pairs: Any, kind: str = "pairs") -> pa.Table:
                 raise FedvineError(f'{table.label} has no column "{name}"; it needs client, user '
                                    f"and item and has {short(', '.join(known), 200)}.")
         for name in ("score", "known"):
-            if name in known:
+            if written and name in known:
                 raise FedvineError(f'{table.label} has a column "{name}" already, which is to be '
                                    "written; rename it.")
         roles = {f"r{i}": name for i, name in enumerate(known)}

@@ -23,8 +23,9 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,6 +176,21 @@ def correct(folder: str | os.PathLike[str], found: Changed, relearn: bool) -> No
         _write(place, *erased.corrected(kept, found, relearn), {"kind": CORRECTION})
         _put_in_place(place)
         shutil.rmtree(place / PENDING)
+
+
+@contextlib.contextmanager
+def trial(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a copy of a run's folder, of links to its files, and delete it at the end."""
+    place = Path(folder).absolute()
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:     # a disk without links
+            shutil.copy2(source, target)
+    with TemporaryDirectory(prefix=".trial-", dir=place.parent) as made:
+        yield Path(shutil.copytree(place, Path(made) / place.name, copy_function=link,
+                                   ignore=shutil.ignore_patterns(".lock", "follow.json", WRITTEN)))
 
 
 def _count_again(place: Path, found: dict[str, Any], which: str, name: str) -> None:

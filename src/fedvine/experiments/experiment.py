@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import sys
+import time
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -344,7 +346,7 @@ class Experiment(BaseModel):
         if not self.data.options:
             del values["data"]["options"]
         values["data"].pop("append_only", None)     # how it is read; what is learned is the same
-        for key in ("device", "engine", "workers", "address", "gate", "keep_nights"):   # likewise
+        for key in _HOW:    # likewise
             values.pop(key, None)
         if not self.open_end:
             del values["open_end"]
@@ -372,6 +374,9 @@ class Experiment(BaseModel):
         made, more = self.resolved(), {} if as_of is None else {"as_of": as_of}
         check_data(self, stream if as_of is None else stream.before(np.nextafter(as_of, np.inf)))
         if self.open_end:
+            if self.data.share is not None:
+                raise FedvineError("data.share draws other rows whenever the table has grown; "
+                                   "leave it out, or do not say that the table grows (--open).")
             check_lead(getattr(self.protocol, "lead", 1))
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
         split, plan = prepare(stream, made.split.model_dump(exclude_none=True), self.step,
@@ -386,7 +391,15 @@ class Experiment(BaseModel):
             if not stream.dates and not re.fullmatch(r"[-+.\deE]+", as_of):
                 raise FedvineError(f"{stream.name} has times that are plain numbers; write as_of "
                                    "(--as-of) as such a number, and not as a date or now.")
+            if stream.dates and re.fullmatch(r"\d{8}|\d{14}", as_of):
+                raise FedvineError(f"as_of (--as-of) is {as_of}, which counts seconds since 1970; "
+                                   "write a date such as 2024-03-20 or 2024-03-20T02:00.")
             as_of = time_of(as_of, self.data.timezone or True)
+        if not math.isfinite(as_of):
+            raise FedvineError(f"as_of (--as-of) is {as_of}, which is no time.")
+        if stream.dates and as_of > time.time() + 86_400 and not self.data.sure:
+            raise FedvineError("as_of (--as-of) is later than today, so stages would be learned "
+                               "before their rows can be there; say --sure if that is meant.")
         return as_of
 
     def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
@@ -436,7 +449,10 @@ class Experiment(BaseModel):
         except Changed as other:
             if out is None or changed is None:
                 raise
-            from fedvine.experiments.erase import correct
+            from fedvine.experiments.erase import correct, trial
+            with trial(out) as copy:    # a night that is refused changes nothing
+                correct(copy, other, changed == "relearn")
+                self.grown(copy, now, as_of=as_of, anyway=anyway)
             correct(out, other, changed == "relearn")
             found = self.grown(out, now, as_of=as_of, anyway=anyway)
         if found is not None:
@@ -458,9 +474,13 @@ class Experiment(BaseModel):
                    final=bool(self.resolved().final), **options)
         if out is not None:     # its user's own: it may be opened again from the folder
             handed.remember_run(self.data)
+            if self.open_end:
+                given = self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+                nights.noted(out, {key: given[key] for key in _HOW if key in given} | {"data": {
+                    "append_only": self.data.append_only} if self.data.append_only else {}})
         if found is None and self.open_end and out is not None and keep:
             if now:     # the rows are kept: go on from them
-                return self.run(out, now=True, **options)
+                return self.run(out, now=True, anyway=anyway, **options)
             found = self.grown(out, table=table, as_of=as_of)   # counts the rows that wait
         if out is not None and self.gate is not None and not anyway:
             made.check = self.gate.check_scores
@@ -507,6 +527,9 @@ class Experiment(BaseModel):
         ``data.sure`` may differ: a table that grows may raise a doubt on any day.
         """
         return _but_sure(known.get("experiment")) == _but_sure(self.plain())
+
+
+_HOW = ("device", "engine", "workers", "address", "gate", "keep_nights")
 
 
 def _but_sure(found: Any) -> Any:

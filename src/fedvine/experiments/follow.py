@@ -29,11 +29,12 @@ from fedvine.data.dates import moment, time_of
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.spec import Data
-from fedvine.experiments import run_folder
+from fedvine.experiments import nights, run_folder
 from fedvine.experiments.answers import Labels, write_tables
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import Run
+from fedvine.living.gate import Closed
 
 
 # -- pauses of a process that stays: a signal ends one, and asks for the end of the process --------
@@ -101,7 +102,7 @@ class Pausing(Protocol):
 
 def follow(experiment: Experiment, out: str | os.PathLike[str], *, every: float = 60.0,
            forecasts: str | os.PathLike[str] | None = None, top: int = 5,
-           as_of: Callable[[], str | float] | None = None,
+           as_of: Callable[[], str | float] | None = None, anyway: bool = False,
            carry: Callable[[Run], object] = Run.finish, say: Callable[[str], object] = print,
            pauses: Pausing | None = None) -> None:
     """Carry out a run and stay: whenever its data have grown by whole stages, learn them.
@@ -124,6 +125,7 @@ def follow(experiment: Experiment, out: str | os.PathLike[str], *, every: float 
         top: items a user.
         as_of: returns at each look the time by which stages are whole, such as "now"
             (:meth:`Experiment.run`); None: a stage is whole when there is a row at or past its end.
+        anyway: learn also where the gate would be closed.
         carry: carries out a run that is not finished.
         say: gets the sentences for a person: what was learned, what waits, drift, failures.
         pauses: how to wait; None: for ``every`` seconds or a signal.
@@ -140,7 +142,7 @@ def follow(experiment: Experiment, out: str | os.PathLike[str], *, every: float 
     out = Path(out)
     with contextlib.ExitStack() as stack:
         given = stack.enter_context(Pauses()) if pauses is None else pauses
-        follower = _Follower(experiment, out, forecasts, top, carry, say, given, as_of)
+        follower = _Follower(experiment, out, forecasts, top, carry, say, given, as_of, anyway)
         stack.enter_context(_alone(follower))
         asked = False
         while True:
@@ -177,8 +179,8 @@ class _Follower:
     def __init__(self, experiment: Experiment, out: Path,
                  forecasts: str | os.PathLike[str] | None, top: int,
                  carry: Callable[[Run], object], say: Callable[[str], object], pauses: Pausing,
-                 as_of: Callable[[], str | float] | None = None) -> None:
-        self.experiment, self.out, self.top = experiment, out, top
+                 as_of: Callable[[], str | float] | None = None, anyway: bool = False) -> None:
+        self.experiment, self.out, self.top, self.anyway = experiment, out, top, anyway
         self.forecasts = None if forecasts is None else Path(forecasts)
         self.as_of = as_of
         self.carry, self.say, self.pauses = carry, say, pauses
@@ -215,6 +217,9 @@ class _Follower:
             if not (self.begun() or isinstance(error, TooEarly)):
                 raise
             self._failed += 1
+            if isinstance(error, Closed) and self._failed == 1:
+                nights.log(self.out, {"refused": error.reasons})
+                nights.ended(self.out, "refused", error.reasons)
             self._tell([str(error) if isinstance(error, TooEarly) else
                         f"{error} The run stays as it is, and the data are looked at again."])
         gc.collect()
@@ -240,11 +245,12 @@ class _Follower:
 
     def _go_on(self) -> None:
         when = None if self.as_of is None else self.as_of()
-        found = self.experiment.grown(self.out, as_of=when) if self.begun() else None
+        found = (self.experiment.grown(self.out, as_of=when, anyway=self.anyway)
+                 if self.begun() else None)
         if found is not None and self._done(len(found[0].rows.plan)):
             self._tell(found[0].sentences)
             return
-        made = self.experiment.run(self.out, as_of=when)
+        made = self.experiment.run(self.out, as_of=when, anyway=self.anyway)
         learned = made.summary is None
         if learned:
             made.halted = lambda: self.pauses.stopping

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyarrow.compute import equal  # type: ignore[attr-defined]
 
 from fedvine.core.errors import FedvineError, HandedOver, near
 from fedvine.core.files import atomic
@@ -482,9 +481,12 @@ class Forecasts:
             [names[i] in wanted.items for i in range(every)], bool)
         barred = np.empty((0, 2), np.int64)
         if wanted.exclude is not None:
-            mine = wanted.exclude.filter(equal(wanted.exclude["client"], client))
-            barred = np.stack([part.src_ids.numbers(mine["user"].to_pylist()),
-                               part.dst_ids.numbers(mine["item"].to_pylist())], 1)
+            mine = wanted.exclude.filter(pa.array([
+                client in (c, unguarded(c)) for c in wanted.exclude["client"].to_pylist()],
+                pa.bool_()))
+            barred = np.stack([np.maximum(ids.numbers(at), ids.numbers(list(map(unguarded, at))))
+                               for ids, at in ((part.src_ids, mine["user"].to_pylist()),
+                                               (part.dst_ids, mine["item"].to_pylist()))], 1)
             barred = barred[(barred >= 0).all(1)]
 
         def found(users: np.ndarray) -> np.ndarray:

@@ -32,6 +32,8 @@ import tomlkit
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, cache_folder
 from fedvine.core.message import Packed
+from fedvine.core.settings import merged
+from fedvine.data import handed
 from fedvine.data.graph import Graph
 from fedvine.data.io.database import SQLITE, path_of
 from fedvine.data.io.target import Place, is_table
@@ -42,6 +44,7 @@ from fedvine.living.rows import StoredRows
 
 PIECE = 1 << 18         # bytes of an array that are kept as one piece
 _SMALL = ("summary.json", "clients.json")
+HOW = "how.json"        # how the last night was started
 
 
 def keep(folder: str | os.PathLike[str], most: int) -> None:
@@ -101,17 +104,19 @@ def back(folder: str | os.PathLike[str], nights: int = 1) -> str:
                                    f"{folder} has kept no night to go back to.")
             _save_of(place, read_object(files[-nights]))      # all pieces are there
             with atomic(place / BACK, "w") as file:
-                json.dump({"number": files[-nights].stem, "nights": nights}, file)
+                json.dump({"number": files[-nights].stem, "nights": nights,
+                           "to": read_object(files[-nights])["at"]}, file)
         said = read_object(place / BACK)
         mark = place / NIGHTS / f"{said['number']}.json"
-        kept = read_object(mark)
-        _put_back(place, kept)
-        for later in _files(place):
-            if later.stem >= said["number"]:
-                later.unlink()
-        log(place, {"back": said["nights"], "to": kept["at"]})
+        if mark.exists():       # else a kill left only the last step
+            _put_back(place, read_object(mark))
+            log(place, {"back": said["nights"], "to": said["to"],
+                        "left": len(StoredRows.open(place / "data").plan)})
+            for later in reversed(_files(place)):       # the mark is the last one
+                if later.stem >= said["number"]:
+                    later.unlink()
         (place / BACK).unlink()
-    return kept["at"]
+    return said["to"]
 
 
 def _put_back(place: Path, kept: dict[str, Any]) -> None:
@@ -130,6 +135,14 @@ def _put_back(place: Path, kept: dict[str, Any]) -> None:
     for name, content in kept["small"].items():
         with atomic(place / name, "w") as file:
             json.dump(content, file, indent=1)
+
+
+def noted(folder: str | os.PathLike[str], settings: dict[str, Any]) -> None:
+    """Keep the settings of a night that no score depends on, and the folder it was started in."""
+    file = Path(folder) / NIGHTS / HOW
+    file.parent.mkdir(exist_ok=True)
+    with atomic(file, "w") as handle:
+        json.dump({"settings": settings, "folder": str(Path.cwd())}, handle)
 
 
 def log(folder: str | os.PathLike[str], line: dict[str, Any]) -> None:
@@ -169,11 +182,11 @@ def metrics(folder: str | os.PathLike[str], run: str | None = None) -> str:
     """
     every = lines(folder)
     said = run_folder.read_summary(folder) or {}
-    name = json.dumps(Path(folder).resolve().name if run is None else run)
+    name = _label(Path(folder).resolve().name if run is None else run)
     learned: list[dict[str, Any]] = []      # and not taken back
     for line in every:
-        learned = learned[:-line["back"]] if "back" in line else [
-            *learned, *([line] if "stages" in line else [])]
+        learned = [x for x in learned if x["stages"] <= line.get("left", x["stages"])] if (
+            "back" in line) else [*learned, *([line] if "stages" in line else [])]
     newest = learned[-1] if learned else {}
     turned = [line for line in every if "back" not in line]
     spent = said.get("privacy", {}).get("epsilon")
@@ -200,10 +213,15 @@ def metrics(folder: str | os.PathLike[str], run: str | None = None) -> str:
         if metric != before:
             kind = "counter" if metric.endswith("_total") else "gauge"
             text += [f"# HELP fedvine_{metric} {about}", f"# TYPE fedvine_{metric} {kind}"]
-        marks = "".join(f",{key}={json.dumps(held)}" for key, held in labels.items())
+        marks = "".join(f",{key}={_label(held)}" for key, held in labels.items())
         text.append(f"fedvine_{metric}{{run={name}{marks}}} {value}")
         before = metric
     return "\n".join(text) + "\n"
+
+
+def _label(text: str) -> str:
+    """Quote a label: other escapes than these three are an error to Prometheus."""
+    return '"' + text.replace("\\", r"\\").replace('"', r'\"').replace("\n", r"\n") + '"'
 
 
 _SERVICE = """\
@@ -214,7 +232,7 @@ After=network-online.target
 [Service]
 Type=oneshot
 WorkingDirectory={here}
-ExecStart={command}
+{known}ExecStart={command}
 {after}NoNewPrivileges=yes
 PrivateTmp=yes
 ProtectSystem=strict
@@ -241,17 +259,22 @@ def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = 
     ``forecasts`` is a file, or a table of a database. Raises :class:`FedvineError` for a run that
     does not go on, and a time that is none.
     """
+    from fedvine.experiments.experiment import Experiment
     place, target = Path(folder).absolute(), Path(out).absolute()
     if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", at):
         raise FedvineError(f'"{at}" is no time of day; write for example 02:00.')
     found = run_folder.read_experiment(place).get("data", {}).get("experiment") or {}
+    how = read_object(place / NIGHTS / HOW)
+    found = merged(found, how.get("settings", {}))
     if not found.get("open_end"):
         raise FedvineError(f"{folder} is of a table that does not grow (--open); it has no nights.")
+    handed.check(Experiment.of_run(place).data, place)      # a night cannot be asked: --open-data
     name = re.sub(r"[^\w.-]+", "-", place.name)
     file = target / f"fedvine-{name}.toml"
     dated = bool(read_object(place / "data" / "rows.json").get("stream", {}).get("dates"))
-    night = [sys.executable, "-m", "fedvine", "run", str(file), "--out", str(place), "--stop-on",
-             "all", *(["--as-of", "now"] if dated else []),
+    night = [sys.executable, "-m", "fedvine", "run", str(file), "--out", str(place), "--open-data",
+             *([] if "gate" in found else ["--stop-on", "all"]),
+             *(["--as-of", "now"] if dated else []),
              *(["--notify", notify] if notify else [])]
     into = Place.of(forecasts) if forecasts and is_table(forecasts) else None
     file_of = Path(forecasts or "") if into is None else path_of(into.database)
@@ -260,9 +283,11 @@ def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = 
     write = [place, cache_folder(), *([file_of.absolute().parent] if forecasts and (
         into is None or into.database.startswith(SQLITE)) else [])]
     target.mkdir(parents=True, exist_ok=True)
-    zone = found["data"].get("timezone")
+    zone, here = found["data"].get("timezone"), how.get("folder", str(target))
     for path, text in ((file, tomlkit.dumps(found)), (target / f"fedvine-{name}.service", (
-            _SERVICE.format(name=name, here=target, command=_quoted(night),
+            _SERVICE.format(name=name, here=here, command=_quoted(night), known="".join(
+                f"Environment={_quoted([f'{key}={os.environ[key]}'])}\n"
+                for key in ("FEDVINE_CACHE", "FEDVINE_DATA") if key in os.environ),
                             after=f"ExecStartPost={_quoted(after)}\n" if forecasts else "",
                             write=_quoted(map(str, write))))),
             (target / f"fedvine-{name}.timer", _TIMER.format(
@@ -270,7 +295,7 @@ def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = 
         with atomic(path, "w") as handle:
             handle.write(text)
     hour, minute = at.split(":")
-    return (f"{int(minute)} {int(hour)} * * * {shlex.join(night)}"
+    return (f"{int(minute)} {int(hour)} * * * cd {shlex.quote(here)} && {shlex.join(night)}"
             + (f" && {shlex.join(after)}" if forecasts else "")).replace("%", r"\%")
 
 

@@ -154,6 +154,7 @@ class OpenRun:
         self.final = self.run.final is not None
         self.stage, self.stages = self.run.learned, len(self.run.plan)
         self._labels: Labels | None = None
+        self._grown: Run | None = None
         self._forecasts = None if self.run.protocol.data == "graph" else Forecasts(self.run)
         if self._forecasts is not None:
             self._forecasts.load()
@@ -272,7 +273,11 @@ class OpenRun:
     def _of_streams(self, at: float | None = None) -> Forecasts:
         if self._forecasts is None:
             raise FedvineError(f"{self.run.method.name} names classes of nodes; call labels().")
-        return self._forecasts if at is None else forecasts_at(self.run, self.folder, at)
+        if at is None:
+            return self._forecasts
+        if self._grown is None:     # takes in later rows, which would number guests anew
+            self._grown = reopened(self.folder)
+        return forecasts_at(self._grown, self.folder, at)
 
 
 def open_run(folder: str | os.PathLike[str], open_data: bool = False) -> OpenRun:

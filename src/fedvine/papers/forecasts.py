@@ -148,7 +148,8 @@ def _with_trees(found: Found) -> tuple[Found, dict[str, list[dict[str, Any]]], l
     for panel in (p.name for p in found.panels):
         cells = found.finished(panel, "popularity")
         try:
-            of[panel] = [c.measured("pooled trees", lambda c: trees.pooled(c.experiment)) for c in cells
+            of[panel] = [c.measured("pooled trees", lambda c: trees.pooled(c.experiment))
+                         for c in cells
                          if "pooled trees" in (c.line or {}).get("measured", {}) or not (
                              found.left or found.budget.spent(time.process_time() - began))]
             if len(of[panel]) < len(cells):

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import tomlkit
 
 from fedvine.core.errors import FedvineError, NotWritten, near
@@ -204,7 +205,7 @@ class Study:
             self.study = optuna.create_study(
                 storage=optuna.storages.JournalStorage(journal), study_name="tune",
                 direction="maximize", load_if_exists=True,
-                pruner=optuna.pruners.PercentilePruner(BEST, n_startup_trials=WHOLE))
+                pruner=optuna.pruners.NopPruner())     # see value()
         except (OSError, ValueError, KeyError) as error:
             raise FedvineError(f"{self.folder / 'trials.log'} cannot be read ({error}); delete "
                                "the folder to begin anew.") from error
@@ -259,9 +260,10 @@ class Study:
     def value(self, trial: Any, fields: dict[str, Any]) -> float | None:
         """Return the mean validation score of runs with these fields, one a seed.
 
-        It is None where a run did not end, or where after some of the seeds the mean was not among
-        the best quarter of the trials. Raises :class:`FedvineError` where the data have no such
-        score, or a run fails.
+        It is None where a run did not end, or where after some of the seeds the mean was below the
+        best quarter of the earlier trials after as many (Optuna's own pruners compare the highest
+        of the means so far, which a lucky first seed decides). Raises :class:`FedvineError` where
+        the data have no such score, or a run fails.
         """
         values: list[float] = []
         chosen = self.experiment.updated({"method": fields})
@@ -280,7 +282,10 @@ class Study:
                        "that one of them is for validation."))
             values.append(found[self.score])
             trial.report(fmean(values), step=len(values))
-            if len(values) < len(self.seeds) and trial.should_prune():
+            others = [t.intermediate_values[len(values)] for t in self.over()
+                      if len(values) in t.intermediate_values]
+            if len(values) < len(self.seeds) and len(others) >= WHOLE and (
+                    fmean(values) < np.percentile(others, 100 - BEST)):
                 return None
         return fmean(values)
 
