@@ -2,7 +2,7 @@
 
 ``docs/claims.toml`` has a table ``[[claim]]`` for each sentence. ``page`` is where it stands and
 ``says`` its words, which must be there; ``rests`` is the page of ``fedvine reproduce`` whose kept
-cells it rests on, ``panels`` are blocks of that page, ``scores`` the scores, ``of`` a line there.
+cells it rests on (``only`` some experiments of it), ``panels`` are blocks of that page, ``scores`` the scores, ``of`` a line there.
 What follows must hold for each of these panels and scores:
 
 - with ``above``: the line is above each of these lines by more than the 95 % interval of the paired
@@ -38,9 +38,9 @@ SIMPLE = LinkPrediction.shown.simple
 
 
 @cache
-def cells_of(name: str) -> Found:
-    """Return the kept cells of a page of ``fedvine reproduce``."""
-    return planned(reproduce.study(name))
+def cells_of(name: str, only: str | None) -> Found:
+    """Return the kept cells of a page of ``fedvine reproduce``, or of some of its experiments."""
+    return planned(reproduce.study(name), only)
 
 
 def failures(claim: dict[str, Any], text: str, found: Found) -> Iterator[str]:
@@ -110,7 +110,8 @@ def main(file: Path) -> int:
     """Print a line for each claim, and return the exit status."""
     wrong = 0
     for claim in tomllib.loads(file.read_text("utf-8"))["claim"]:
-        found, words = cells_of(claim["rests"]), claim.get("says") or claim["table"]
+        found = cells_of(claim["rests"], claim.get("only"))
+        words = claim.get("says") or claim["table"]
         name = f"{claim['page']}, \"{' '.join(words.split())}\""
         if found.absent.keys() & claim.get("panels", found.absent.keys()):
             print(f"left out  {name}: its data are not at hand")

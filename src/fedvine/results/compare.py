@@ -130,7 +130,8 @@ def gathered(by_method: Sequence[Rows], names: Sequence[str],
     wanted = [rows[0][0].experiment for rows in by_method]
     entries = [Entry(name, "" if e.method.file_digest else e.method.name,   # own code is no rival
                      {c.experiment.seed + i * (last - start + 1): c.records()
-                      for i, row in enumerate(rows) for c in row if c.finished})
+                      for i, row in enumerate(rows) for c in row if c.finished},
+                     last - start + 1 if partitions else 1)
                for name, e, rows in zip(names, wanted, by_method, strict=True)]
     left = [(f"{name} on {c.data}, seed {c.experiment.seed}", c.absent)
             for name, row in zip(names, flat, strict=True) for c in row if not c.finished]

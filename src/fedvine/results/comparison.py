@@ -180,13 +180,15 @@ class Comparison:
 
     def about_intervals(self) -> list[str]:
         """Return the sentences on intervals and tests: what they are over, and how corrected."""
-        main, over = self.shown.main, "all runs" if self.partitions else "seeds"
+        main, over = self.shown.main, "partitions" if self.partitions else "seeds"
         found = [(e, self.estimate(e, k)) for e in self.entries for k in main if e.values(k)]
         by_users = list(dict.fromkeys(e.label for e, x in found if x.over == USERS))
         none = list(dict.fromkeys(e.label for e, x in found if x.over == NONE))
         apart = [d for row in self._differences() for d in row] if self.entries[1:] else []
         tests = {d.over: None for d in apart if d.p == d.p}
-        said = about_seeds((len(e.records) for e, x in found if x.over in (SEEDS, EACH)), over)
+        said = about_seeds((len(x.values) for _, x in found if x.over in (SEEDS, EACH)), over)
+        if self.partitions and self.seeds > 1:
+            said.append("The value of a partition is the mean over its seeds.")
         if by_users:
             said.append(f"± of {', '.join(by_users)} is the half width of the 95 % interval over "
                         "users, by a bootstrap that counts each with all their queries: of a "

@@ -30,16 +30,27 @@ OWN = 0.9       # share of a run's seconds in which it computed, on a machine of
 
 @dataclass(frozen=True)
 class Entry:
-    """One method with its records by seed; ``client`` None stands for the mean over clients."""
+    """One method with its records by seed; ``client`` None stands for the mean over clients.
+
+    ``together``: so many seeds from the first on, and from each multiple on, share a partition.
+    Their mean is one value: what they have in common would make an interval over all too narrow.
+    """
 
     label: str
     method: str
     records: dict[int, list[dict[str, Any]]]
+    together: int = 1
 
     def values(self, key: str, client: str | None = None) -> dict[int, float]:
-        """Return a score by seed, without the seeds in which it is not defined."""
-        return {seed: record["scores"][key] for seed, found in self.records.items()
-                for record in found if record["client"] == client and key in record["scores"]}
+        """Return a score by seed (or partition), without those in which it is not defined."""
+        found: dict[int, list[float]] = {}
+        for seed, by in self.records.items():
+            found.setdefault((seed - min(self.records)) // self.together if self.together > 1
+                             else seed, []).extend(
+                record["scores"][key] for record in by
+                if record["client"] == client and key in record["scores"])
+        return {seed: float(np.mean(some)) if self.together > 1 else some[0]
+                for seed, some in found.items() if some}
 
     def replicates(self, key: str) -> dict[int, np.ndarray]:
         """Return the replicates [B] of a mean score by seed, of the runs that have them."""

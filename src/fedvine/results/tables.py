@@ -173,10 +173,10 @@ def about_seeds(counts: Iterable[int], over: str = "seeds") -> list[str]:
     """Return the sentences under a table whose rows have so many seeds."""
     found = [c for c in counts if c]
     if found and max(found) == 1:
-        return ["One seed: no intervals and no test; take more."]
+        return [f"One {over[:-1]}: no intervals and no test; take more."]
     return [*([f"± is the half width of the 95 % interval over {over}."]
               if any(c >= FEW_SEEDS for c in found) else []),
-            *([EACH_SEED] if any(c < FEW_SEEDS for c in found) else [])]
+            *([EACH_SEED.replace("seeds", over)] if any(c < FEW_SEEDS for c in found) else [])]
 
 
 def plus_minus(mean: float | None, half: float, digits: int = 3, sign: str = "") -> str:
