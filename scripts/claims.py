@@ -2,8 +2,8 @@
 
 ``docs/claims.toml`` has a table ``[[claim]]`` for each sentence. ``page`` is where it stands and
 ``says`` its words, which must be there; ``rests`` is the page of ``fedvine reproduce`` whose kept
-cells it rests on (``only`` some experiments of it), ``panels`` are blocks of that page, ``scores`` the scores, ``of`` a line there.
-What follows must hold for each of these panels and scores:
+cells it rests on (``only`` some experiments of it), ``panels`` are blocks of that page, ``scores``
+the scores, ``of`` a line there. What follows must hold for each of these panels and scores:
 
 - with ``above``: the line is above each of these lines by more than the 95 % interval of the paired
   difference, or, where seeds are too few for one, in each seed
