@@ -140,7 +140,10 @@ def unit(
         metavar="COMMAND", help="The command that is told what became of a night.")] = None,
 ) -> None:
     """Write a systemd service and timer that learn a run's nights, and print a line for cron."""
+    from fedvine.data import handed
+    from fedvine.experiments.experiment import Experiment
     from fedvine.experiments.nights import unit as made
+    handed.check(Experiment.of_run(folder).data, folder)    # a night cannot be asked: --open-data
     line = made(folder, out, at, forecasts, notify)
     print(f"Written to {out}: look at the files, and copy the unit and the timer to "
           f"~/.config/systemd/user, or have them installed. For cron:\n{line}")

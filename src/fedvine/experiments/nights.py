@@ -33,7 +33,6 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, cache_folder
 from fedvine.core.message import Packed
 from fedvine.core.settings import merged
-from fedvine.data import handed
 from fedvine.data.graph import Graph
 from fedvine.data.io.database import SQLITE, path_of
 from fedvine.data.io.target import Place, is_table
@@ -259,7 +258,6 @@ def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = 
     ``forecasts`` is a file, or a table of a database. Raises :class:`FedvineError` for a run that
     does not go on, and a time that is none.
     """
-    from fedvine.experiments.experiment import Experiment
     place, target = Path(folder).absolute(), Path(out).absolute()
     if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", at):
         raise FedvineError(f'"{at}" is no time of day; write for example 02:00.')
@@ -268,7 +266,6 @@ def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = 
     found = merged(found, how.get("settings", {}))
     if not found.get("open_end"):
         raise FedvineError(f"{folder} is of a table that does not grow (--open); it has no nights.")
-    handed.check(Experiment.of_run(place).data, place)      # a night cannot be asked: --open-data
     name = re.sub(r"[^\w.-]+", "-", place.name)
     file = target / f"fedvine-{name}.toml"
     dated = bool(read_object(place / "data" / "rows.json").get("stream", {}).get("dates"))
