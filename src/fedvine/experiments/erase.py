@@ -25,7 +25,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +51,8 @@ from fedvine.living.rows import StoredRows
 RECEIPTS = "receipts"
 EXACT, AT_ONCE, CORRECTION = "exact", "at once", "correction"
 # Of a run folder: what an erasure deletes, as it may name persons or rests on their rows.
-_RESTS = ("summary.json", "follow.json", WRITTEN, FINAL, ".auto", "noise", "clients.json")
+TRIAL = ".trial"        # a copy of the folder, while a correction is tried
+_RESTS = ("summary.json", "follow.json", WRITTEN, FINAL, ".auto", "noise", "clients.json", TRIAL)
 _OWN = {"experiment.toml", "data", "saves", RECEIPTS}
 _PLAN = ("stream", "parts", "plan", "by", "names", "seed", "clients", "grows", "graph")
 LATER = ("The tables that are read next have to lack the rows; rows that come back are those of a "
@@ -180,17 +180,22 @@ def correct(folder: str | os.PathLike[str], found: Changed, relearn: bool) -> No
 
 @contextlib.contextmanager
 def trial(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a copy of a run's folder, of links to its files, and delete it at the end."""
-    place = Path(folder).absolute()
+    """Yield a copy of a run's folder, of links to its files, inside it; delete it at the end."""
+    place = Path(folder)
+    copy = place / TRIAL
 
     def link(source: str, target: str) -> None:
         try:
             os.link(source, target)
         except OSError:     # a disk without links
             shutil.copy2(source, target)
-    with TemporaryDirectory(prefix=".trial-", dir=place.parent) as made:
-        yield Path(shutil.copytree(place, Path(made) / place.name, copy_function=link,
-                                   ignore=shutil.ignore_patterns(".lock", "follow.json", WRITTEN)))
+    try:
+        shutil.rmtree(copy, ignore_errors=True)     # of a process that was killed
+        shutil.copytree(place, copy, copy_function=link, ignore=shutil.ignore_patterns(
+            ".lock", "follow.json", WRITTEN, TRIAL))
+        yield copy
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def _count_again(place: Path, found: dict[str, Any], which: str, name: str) -> None:

@@ -396,7 +396,7 @@ class Experiment(BaseModel):
                                    "write a date such as 2024-03-20 or 2024-03-20T02:00.")
             as_of = time_of(as_of, self.data.timezone or True)
         if not math.isfinite(as_of):
-            raise FedvineError(f"as_of (--as-of) is {as_of}, which is no time.")
+            raise FedvineError(f"as_of (--as-of) is {as_of}, which is not a time.")
         if stream.dates and as_of > time.time() + 86_400 and not self.data.sure:
             raise FedvineError("as_of (--as-of) is later than today, so stages would be learned "
                                "before their rows can be there; say --sure if that is meant.")

@@ -22,7 +22,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from fedvine.core.rng import torch_rng
 from fedvine.core.state import World
 from fedvine.data.graph import Features, Graph
-from fedvine.nn.sparse import arrays, pointers, row_product, row_products
+from fedvine.nn.sparse import COMPILED, arrays, pointers, row_product, row_products
 
 # -- weighted sums over neighbours, and products with sparse features, with gradients --------------
 # torch writes the row of each edge before it adds it, and on the way back three more; and it sorts
@@ -40,7 +40,7 @@ def weighted_sums(rows: torch.Tensor, weight: torch.Tensor, src: torch.Tensor, d
     Edges go from ``src`` to ``dst`` int64 [E], the latter ascending; neither is changed later.
     There are gradients for ``rows`` [n, d] and ``weight`` [E].
     """
-    if rows.device.type != "cpu":
+    if rows.device.type != "cpu" or rows.dtype not in COMPILED:
         sent = rows.index_select(0, src) * weight[:, None]
         return torch.zeros_like(rows).index_add(0, dst, sent)
     edges = _made.get(dst)

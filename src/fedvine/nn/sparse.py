@@ -19,6 +19,7 @@ import torch
 from numba import njit
 from torch.autograd.function import once_differentiable
 
+COMPILED = torch.float32, torch.float64     # dtypes that the loops take
 BLOCK, NARROW = 256, 16     # rows; columns of the left factor below which MKL is faster
 
 with warnings.catch_warnings():  # torch says once that CSR is in beta; there is no remedy
@@ -67,7 +68,7 @@ class _Product(torch.autograd.Function):
 
 def dots(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Compute ``x[a] . y[b]`` for each pair [P]; on a CPU no row is copied, forward or backward."""
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or x.dtype not in COMPILED:
         return (x.index_select(0, a) * y.index_select(0, b)).sum(1)
     return _Dots.apply(x, y, a, b)  # type: ignore[no-any-return]
 

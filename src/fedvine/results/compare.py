@@ -129,7 +129,8 @@ def gathered(by_method: Sequence[Rows], names: Sequence[str],
                  and one.experiment.plain()["split"]["by"] in registry.names("partitions"))
     wanted = [rows[0][0].experiment for rows in by_method]
     entries = [Entry(name, "" if e.method.file_digest else e.method.name,   # own code is no rival
-                     {c.experiment.seed + i * (last - start + 1): c.records()
+                     {c.experiment.seed + (i * (last - start + 1) - start if partitions else 0):
+                      c.records()
                       for i, row in enumerate(rows) for c in row if c.finished},
                      last - start + 1 if partitions else 1)
                for name, e, rows in zip(names, wanted, by_method, strict=True)]

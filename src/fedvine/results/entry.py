@@ -32,8 +32,8 @@ OWN = 0.9       # share of a run's seconds in which it computed, on a machine of
 class Entry:
     """One method with its records by seed; ``client`` None stands for the mean over clients.
 
-    ``together``: so many seeds from the first on, and from each multiple on, share a partition.
-    Their mean is one value: what they have in common would make an interval over all too narrow.
+    ``together``: so many runs, numbered from 0, share a partition, and their mean is one value:
+    what they have in common would make an interval over all of them too narrow. 1: seeds.
     """
 
     label: str
@@ -45,8 +45,7 @@ class Entry:
         """Return a score by seed (or partition), without those in which it is not defined."""
         found: dict[int, list[float]] = {}
         for seed, by in self.records.items():
-            found.setdefault((seed - min(self.records)) // self.together if self.together > 1
-                             else seed, []).extend(
+            found.setdefault(seed // self.together, []).extend(
                 record["scores"][key] for record in by
                 if record["client"] == client and key in record["scores"])
         return {seed: float(np.mean(some)) if self.together > 1 else some[0]
