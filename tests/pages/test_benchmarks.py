@@ -58,6 +58,27 @@ def test_features_of_trees_are_those_of_a_slow_count_and_know_no_later_row():
     assert (x[~positive, 15] > 0).any()     # pairs that met before are negatives, too
 
 
+def test_trees_answer_as_lightgbm_does():
+    lightgbm = pytest.importorskip("lightgbm", reason="needs fedvine[trees]")
+    draw = np.random.default_rng(0)
+    x = draw.integers(0, 9, (3000, 20)).astype(np.float32)
+    x[draw.random(x.shape) < 0.1] = np.inf
+    x[:, 3] = draw.random(3000)
+    y = (x[:, 0] > 4) ^ (x[:, 3] > 0.3)
+    for label in (y, y > 1):            # of one class alone: trees without a split
+        booster = lightgbm.train({**trees.TREES, "seed": 0}, lightgbm.Dataset(x, label), 30)
+        for some in (x, x[:1], x[:0], x[:257]):
+            expected = booster.predict(some) if len(some) else np.empty(0)
+            assert trees.Model(booster).predict(some) == pytest.approx(expected, abs=1e-12)
+        # at a threshold itself a pair goes left
+        edge = np.repeat(x[:1], 2, 0)
+        for tree in booster.dump_model()["tree_info"]:
+            root = tree["tree_structure"]
+            edge[0, root.get("split_feature", 0)] = np.float32(root.get("threshold", 0))
+            assert trees.Model(booster).predict(edge) == pytest.approx(
+                booster.predict(edge), abs=1e-12)
+
+
 def test_a_score_that_differs_or_is_missing_is_an_error(tmp_path):
     lines = [{"t": t, "stage": t + 1, "client": "a", "n": 3, "scores": {"auc": 0.5}}
              for t in (0, 1)]
