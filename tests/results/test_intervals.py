@@ -64,6 +64,10 @@ STEADY = [0.6] * 4
 def test_what_an_interval_is_over(found, over):
     made = estimate(found, "auc_new", TASK.shown.simple)
     assert made.over == over and (made.half == made.half) == (over in (SEEDS, USERS))
+    if len(made.values) == 3 and over == USERS:
+        apart = np.std(made.values, ddof=1) / 3 ** 0.5 * 4.3027         # Student's t, 2 degrees
+        assert made.half > apart > 0 and made.half ** 2 - apart ** 2 == pytest.approx(
+            half_width(found.replicates("auc_new")[0]) ** 2, rel=0.5)
 
 
 def test_two_methods_without_chance_have_no_certainty_from_seeds():
@@ -144,7 +148,7 @@ def test_paired_replicates_see_a_difference_that_is_small_beside_the_spread_of_u
     ours, theirs = users + 0.05 + 0.01 * draw.normal(size=100), users
     found = replicate_means(ours, w) - replicate_means(theirs, w)
     assert half_width(replicate_means(ours, w)) > 0.1 > 0.01 > half_width(found)
-    assert p_value(float(ours.mean() - theirs.mean()), found) < 1e-6
+    assert p_value(float(ours.mean() - theirs.mean()), half_width(found)) < 1e-6
 
 
 def test_holm_is_that_of_the_textbook():

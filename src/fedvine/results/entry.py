@@ -4,7 +4,8 @@ An interval is over seeds, or over users where seeds say nothing. Seeds draw fir
 order of training and the queries. In a method without a model they change only the queries, so that
 an interval over seeds would say how well its score is measured on these users, and nothing of
 others; and fewer than four give none. There the interval is one over users, by replicates
-(:mod:`fedvine.tasks.metrics`), where the runs have them.
+(:mod:`fedvine.tasks.metrics`), where the runs have them; two or three seeds of a method with
+chance widen it by what they differ (the root of the sum of squares).
 """
 
 from __future__ import annotations
@@ -156,6 +157,7 @@ def estimate(entry: Entry, key: str, simple: Collection[str], client: str | None
     mean = float(np.mean(values)) if values else None
     found = entry.replicates(key) if client is None else {}
     half = half_width(np.mean(list(found.values()), 0)) if found else math.nan
+    half = _with_seeds(half, values, chance)
     if half == half:
         return Estimate(mean, half, USERS, values)
     return Estimate(mean, math.nan, EACH if len(values) < FEW_SEEDS else NONE, values)
@@ -180,12 +182,18 @@ def difference(entry: Entry, to: Entry, key: str, simple: Collection[str]) -> Es
     ours, theirs = entry.replicates(key), to.replicates(key)
     if seeds := [s for s in both if s in ours and s in theirs]:
         found = np.mean([np.subtract(ours[s], theirs[s]) for s in seeds], 0)
-        half = half_width(found)
+        half = _with_seeds(half_width(found), apart, any(chance))
         if half == half:
-            return Estimate(mean, half, USERS, apart, p_value(mean, found))
+            return Estimate(mean, half, USERS, apart, p_value(mean, half))
     if len(both) >= FEW_SEEDS and any(chance):
         return _over_seeds(a, b, apart)
     return Estimate(mean, math.nan, EACH if len(both) < FEW_SEEDS else NONE, apart)
+
+
+def _with_seeds(half: float, values: list[float], chance: bool) -> float:
+    """Return the half width over users, and over seeds too where a method with chance has few."""
+    few = chance and 1 < len(values) < FEW_SEEDS
+    return math.hypot(half, metrics.mean_interval(values)[1]) if few else half
 
 
 def _over_seeds(a: list[float], b: list[float], apart: list[float]) -> Estimate:
@@ -223,10 +231,9 @@ def half_width(replicates: np.ndarray) -> float:
     return WIDTH * spread if spread > 1e-15 else math.nan
 
 
-def p_value(difference: float, replicates: np.ndarray) -> float:
-    """Return the two-sided p value of a difference by its replicates [B]; NaN without a width."""
-    half = half_width(replicates)
-    return math.nan if half != half else float(2 * special.ndtr(-abs(difference) / half * WIDTH))
+def p_value(difference: float, half: float) -> float:
+    """Return the two-sided p value of a difference with the half width of its 95 % interval."""
+    return float(2 * special.ndtr(-abs(difference) / half * WIDTH))
 
 
 def holm(values: Sequence[float]) -> list[float]:
