@@ -15,7 +15,7 @@ from fedvine.papers.published import Column, PaperTable, Row, Setting
 from fedvine.papers.study import Found, Panel, Study, best_rival, planned
 from fedvine.results.cells import FOLDER, Job
 from fedvine.results.comparison import UNBEATEN, Comparison
-from fedvine.results.entry import Entry, score
+from fedvine.results.entry import Entry, holm, score
 from fedvine.results.tables import Table, TableSet, about_seeds
 from fedvine.results.tune import searched
 from fedvine.tasks import metrics
@@ -201,11 +201,11 @@ def _short(value: float) -> str:
 def ahead(table: PaperTable, found: Found) -> list[str]:
     """Return our row less the best rival of each experiment, in the first column, paired.
 
-    Rows that see what no method of the paper may (``rival = false``) are no rivals.
+    p values are corrected by Holm's method over the experiments. Rows that see what no method of the paper may (``rival = false``) are no rivals.
     """
     if not table.ours:
         return []
-    column, lines = table.column[0], []
+    column, lines, each = table.column[0], [], []
     digits = 1 if column.unit == "%" else score(column.ours).digits
     for panel in found.panels:
         rival = best_rival(found, panel.name, table.ours, (
@@ -214,10 +214,12 @@ def ahead(table: PaperTable, found: Found) -> list[str]:
             continue
         best, *values = rival
         mean, half, p = metrics.paired(*values)
-        lines.append(f"{panel.about.place} {mean:+.{digits}f} ±{half:.{digits}f} (p = {p:.3f}, "
-                     f"{len(values[0])} seeds) {best}")
-    return [f"{table.ours} less the rival with the best {column.name}, paired over seeds: "
-            f"{'; '.join(lines)}."] if lines else []
+        each.append(p)
+        lines.append((f"{panel.about.place} {mean:+.{digits}f} ±{half:.{digits}f}",
+                      f"{len(values[0])} seeds) {best}"))
+    said = [f"{a} (p = {p:.3f}, {b}" for (a, b), p in zip(lines, holm(each), strict=True)]
+    return [f"{table.ours} less the rival with the best {column.name}, paired over seeds, p by "
+            f"Holm's method: {'; '.join(said)}."] if said else []
 
 
 # -- what is missing: rows, searches of settings, or data ----------------------------------------
