@@ -20,6 +20,7 @@ from fedvine.methods._fedlink_plus.features import AT, CURVES, WIDTH, curve_part
 from fedvine.results.export import export
 from fedvine.tasks.task_plan import by_task
 
+LONG = "Ж" * 66         # percent-encoded longer than a file name may be
 BLOCKED = """
 import json, sys, importlib.abc
 class Blocked(importlib.abc.MetaPathFinder):
@@ -56,7 +57,7 @@ def rows():
     user = draw.integers(0, 12, 240)
     return pd.DataFrame({"src": [f"u/{n}" for n in user], "dst": (user * 2 + draw.integers(
         0, 4, 240)) % 20, "time": np.sort(draw.integers(0, 1000, 240)),
-        "town": np.where(user < 6, "a yr", "rye")})
+        "town": np.where(user < 6, LONG, "rye")})
 
 
 def made(rows, method, folder, **kind):
@@ -149,7 +150,7 @@ def test_a_name_that_is_not_there_is_named_in_a_sentence(rows, graph, tmp_path):
         "The user nobody had no edge at rye; load.py scores users and items of a client alone, "
         "fedvine predict also users of others.")
     assert refused(link, "paris", "u/7", "1") == (
-        "No client paris was exported; there are a yr, rye.")
+        f"No client paris was exported; there are rye, {LONG}.")
     here, = set(rows.src[rows.town == "rye"][:1])
     away, = set(rows.src[rows.town != "rye"][:1])
     assert refused(link, "rye", here, "no item").startswith("The item no item had no edge at rye;")

@@ -49,6 +49,8 @@ def main(arguments: list[str] | None = None) -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()  # type: ignore[attr-defined]
             sys.exit(2)
+        if type(error).__name__ == "Abort":         # Ctrl-C at a question
+            sys.exit(130)
         if debug:
             raise
         text, code = _sentence(error)

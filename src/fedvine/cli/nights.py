@@ -72,7 +72,7 @@ def erase(
               f"{said['done']}.")
         return
     try:
-        more = users.read_text("utf-8").splitlines() if users else []
+        more = users.read_text("utf-8-sig").splitlines() if users else []
     except (OSError, ValueError) as error:
         raise FedvineError(f"{users} cannot be read ({error}).") from error
     names = {"user": [*(user or []), *filter(None, map(str.strip, more))], "item": item or [],

@@ -11,8 +11,10 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
+from hashlib import sha256
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
 import numpy as np
 import platformdirs
@@ -24,6 +26,12 @@ SMALL = 1 << 16     # bytes of a file that is read and not mapped
 _OWN: ContextVar[Path | None] = ContextVar("cache", default=None)
 # NumPy reads a header by ast.literal_eval, which may fail in Python 3.11 when two threads call it.
 _HEADERS = threading.Lock()
+
+
+def file_name(name: str) -> str:
+    """Return the file name of a client: percent-encoded, if too long its start and a digest."""
+    said = quote(name, safe="")
+    return said if len(said) <= 200 else f"{said[:150]}-{sha256(name.encode()).hexdigest()[:32]}"
 
 
 def _sync_folder(folder: Path) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
 from fedvine.core.clients import Clients
 from fedvine.core.errors import Failed, FedvineError
+from fedvine.core.files import file_name
 from fedvine.core.ledger import Fresh, Ledger, Spent
 from fedvine.core.message import Packed
 from fedvine.core.method import Method
@@ -58,7 +58,7 @@ class LocalClients(Clients):
     def remember(self, folder: Path) -> None:
         """Keep each client's releases in a file of its own."""
         for name, worker in self.workers.items():
-            worker.ledger.file = folder / f"{quote(name, safe='')}.jsonl"
+            worker.ledger.file = folder / f"{file_name(name)}.jsonl"
 
     def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | Failed | None, float]]:

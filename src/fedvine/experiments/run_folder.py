@@ -317,7 +317,7 @@ def alone(path: str | os.PathLike[str], name: str = ".lock", otherwise: str | No
         lock = os.open(Path(path) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise FedvineError(f"{path}/{name} cannot be used ({error.strerror}); delete it."
-                           ) from error
+                           if os.path.isdir(path) else f"There is no run in {path}.") from error
     with open(lock, "rb+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,7 @@ from safetensors.numpy import save_file
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import atomic_folder
+from fedvine.core.files import atomic_folder, file_name
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_experiment, read_lines
@@ -210,8 +209,9 @@ def of_run(run: Run, top: int = TOP) -> Exported:
 
 def _write(out: Path, found: Exported, run: Run, say: Callable[[str], object]) -> None:
     _arrays(out / "model.safetensors", found.model)
-    for name in sorted({*found.clients, *found.tables}):
-        folder = out / "clients" / quote(name, safe="")
+    folders = {name: file_name(name) for name in sorted({*found.clients, *found.tables})}
+    for name, place in folders.items():
+        folder = out / "clients" / place
         folder.mkdir(parents=True)
         if name in found.clients:
             _arrays(folder / "arrays.safetensors", found.clients[name])
@@ -227,6 +227,7 @@ def _write(out: Path, found: Exported, run: Run, say: Callable[[str], object]) -
                 writer.close()
     about = {"script": found.script, "method": run.method.name,
              "fields": run.method.model_dump(mode="json"), "clients": sorted(run.parts),
+             "folders": folders,
              "classes": list(getattr(next(iter(run.parts.values()), None), "classes", ()))}
     (out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     if found.script:

@@ -10,7 +10,6 @@ It needs NumPy, pyarrow and safetensors alone, and for a GAT on a client's graph
 import json
 import sys
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -27,11 +26,10 @@ def about(key):
 
 def folder_of(client):
     """Return a client's folder; raise LookupError, a sentence, where it is not exported."""
-    folder = HERE / "clients" / quote(client, safe="")
-    if not folder.is_dir():
-        there = ", ".join(sorted(unquote(f.name) for f in (HERE / "clients").iterdir()))
-        raise LookupError(f"No client {client} was exported; there are {there}.")
-    return folder
+    folders = about("folders")
+    if client not in folders:
+        raise LookupError(f"No client {client} was exported; there are {', '.join(folders)}.")
+    return HERE / "clients" / folders[client]
 
 
 def names_of(client, table):

@@ -137,7 +137,8 @@ class LinkForecaster(OfMethod):
                                f"{self.src}, {self.dst} and {self.time}.")
         number = sum(1 for _ in learned.folder.parent.iterdir())
         return from_frame(X, src=self.src, dst=self.dst, time=self.time, client=self.client,
-                          weight=self.weight, features=list(self.features),
+                          weight=self.weight, features=[self.features] if isinstance(
+                              self.features, str) else list(self.features),
                           bipartite=self.bipartite, sure=bool(self.sure), look=look,
                           store=learned.folder.parent / f"rows-{number}")
 
