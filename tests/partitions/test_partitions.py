@@ -73,9 +73,16 @@ def test_communities_of_the_right_size_stay_whole(name):
 
 @pytest.mark.parametrize("name", [*NAMES, "multilevel"])
 def test_seeds_are_partitions_of_their_own(name):
-    """A study over several partitions has several."""
-    made = graph(300, 900)
-    assert len({owners(name, made, 3, seed).tobytes() for seed in range(6)}) == 6
+    """A study over several partitions has several, also where clients are named alike."""
+    def alike(owner):
+        _, first, place = np.unique(owner, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[place].tobytes()
+    made, stream = graph(300, 900), tiny_stream(2000)
+    find = registry.find("partitions", name)
+    for k in (3, 4):
+        assert len({alike(owners(name, made, k, seed)) for seed in range(6)}) == 6
+        if hasattr(find, "partition"):
+            assert len({alike(find.partition(stream, k, seed)) for seed in range(4)}) == 4, name
 
 
 @pytest.mark.slow

@@ -26,4 +26,8 @@ def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
 
 
 def _assigned(keys: np.ndarray, k: int, seed: int) -> np.ndarray:
-    return ((keys ^ np.uint64(key("hash", seed) & (2**64 - 1))) % np.uint64(k)).astype(np.int32)
+    mixed = keys ^ np.uint64(key("hash", seed) & (2**64 - 1))
+    if seed:    # by xor alone another seed would only rename clients where k is a power of two
+        mixed *= np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(32)
+    return (mixed % np.uint64(k)).astype(np.int32)

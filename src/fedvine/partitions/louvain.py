@@ -27,14 +27,14 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
     """Assign each item (node, where all are of one kind) to a client, int32 in 0..k-1.
 
     Communities are packed greedily, largest first, into the client with the fewest edges; one that
-    holds more than an even share is cut into its items first.
+    holds more than an even share is cut into its items first. Seed 0 visits items in their order.
     """
     early = stream[:int(len(stream) * KNOWN)].both_ways()
     if not len(early):
         return by_hash.partition(stream, k, seed)
     shape = (stream.num_src, stream.num_dst)
     graph = csr_matrix((np.ones(len(early)), (early.src, early.dst)), shape)
-    model = Louvain(random_state=seed % 2**32)
+    model = Louvain(shuffle_nodes=bool(seed), random_state=seed % 2**32)
     model.fit(graph, force_bipartite=stream.bipartite)
     community = model.labels_col_ if stream.bipartite else model.labels_
     community = np.asarray(community)
