@@ -145,13 +145,16 @@ def test_a_table_among_the_libraries_is_refused_before_anything_is_sent(kit, tmp
 
 
 @pytest.mark.parametrize("confined", [pytest.param(True, marks=needs_landlock), False])
-def test_flares_process_gets_a_port_a_token_and_a_place_of_its_own(kit, tmp_path, confined):
+def test_flares_process_gets_a_port_a_token_and_a_place_of_its_own(kit, tmp_path, confined,
+                                                                   monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", "of the site's database")
     command, env, place = site_flare.command(kit, tmp_path / "socket", confined)
     subprocess.run(command, env=env, cwd=place, check=True)
     port, _, token = (place / "said").read_text().strip().partition(":")
     assert int(port) in site_flare.PORTS and len(token) == 64
     said = dict(line.split("=", 1) for line in (place / "environ").read_text().splitlines()
                 if "=" in line)
+    assert "PGPASSWORD" not in said
     assert said["TMPDIR"] == str(place / "tmp") and said["FEDVINE_VAULT"] == str(
         tmp_path / "socket")
 

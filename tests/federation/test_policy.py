@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import subprocess
 import sys
 import tomllib
@@ -52,7 +53,7 @@ def test_what_join_writes_are_the_defaults_and_they_are_safe():
     assert policy == Policy()
     enough = {"grain": 10}
     policy.check(FedLinkPrivate(aggregate=enough), protocol=LinkPrediction())
-    policy.check(FedLinkPlus(share="sums", aggregate=enough), bounds=(0.0, 3600.0, 7200.0, 7201.0))
+    policy.check(FedLinkPlus(share="sums", aggregate=enough), bounds=(0.0, 3600.0, math.inf))
     for method, code in ((FedLink(), "policy-method"), (FedLinkPlus(), "policy-field"),
                          (FedLinkPlus(share="none"), "policy-field"),
                          (FedLinkPrivate(), "policy-field"),
@@ -68,6 +69,9 @@ def test_what_join_writes_are_the_defaults_and_they_are_safe():
         policy.check(EdgeBank(), protocol=LinkPrediction(negatives=1_000_000))
     with pytest.raises(Refusal, match=r"a stage to be at least 1h long, and .* 3000 seconds"):
         policy.check(EdgeBank(), bounds=(0.0, 3000.0, 6000.0))
+    for bounds in ((math.nan, 0.0, 20.0, 7200.0), (0.0, 7200.0, 7201.0), (0.0, 7200.0, 0.0)):
+        with pytest.raises(Refusal, match="a stage to be at least 1h long"):
+            policy.check(EdgeBank(), bounds=bounds)
     daily = policy.model_copy(update={"stage": "1d"})
     daily.check(EdgeBank(), bounds=(0.0, 86_400.0, 169_200.0, 255_600.0))   # a day of 23 hours
     with pytest.raises(Refusal, match="at least 1d long"):
@@ -449,7 +453,7 @@ def test_a_method_that_shares_nothing_cannot_be_made_to(tmp_path, name):
 
     def called(number, function, *given):
         body = pack(list(given))
-        skeleton, buffers, _ = ask(nights.signer, "ada", 1.0, do="call", place=[3, 9, number],
+        skeleton, buffers, _ = ask(nights.signer, "ada", 1.0, do="call", place=[3, 4, number],
                                    function=function, asks=None, skeleton=body.skeleton,
                                    buffers=list(body.buffers))
         return unpack(Packed(skeleton, buffers))

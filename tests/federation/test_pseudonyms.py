@@ -100,6 +100,19 @@ def test_the_hub_counts_what_a_site_asks(tmp_path):
         half.evaluate("bob", np.full((1, 32), 255, np.uint8))
 
 
+def test_a_site_that_asks_on_and_on_is_not_waited_for(tmp_path):
+    class One:
+        everyone, declined, turns = ("ada",), {}, 0
+
+        def all(self, expect, each=None, do="", public=b""):
+            One.turns += do == "blind"
+            return {"ada": site.blind([str(One.turns).encode()], 1)} if do == "blind" else {}
+
+    site = Pseudonyms(tmp_path / "names.npz")
+    evaluate(One(), HubHalf(tmp_path, 30, 5), None)
+    assert One.turns == 1
+
+
 # -- a run ----------------------------------------------------------------------------------------
 class Halves(Federation):
     """A federation whose names travel by two halves of a key."""

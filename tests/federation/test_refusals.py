@@ -8,12 +8,21 @@ import torch
 from engines.test_remote import Federation
 
 from fedvine import testing
-from fedvine.core.errors import FedvineError
+from fedvine.aggregate.aggregate import Part
+from fedvine.aggregate.union import LEVELS
+from fedvine.core.errors import Failed, FedvineError
 from fedvine.core.message import Packed, Refused, accept, dumps, loads, pack, unpack
+from fedvine.core.method import At
+from fedvine.core.replies import RoundAborted
 from fedvine.core.rng import rng
-from fedvine.engines.remote import SENTENCES, Unreachable
+from fedvine.engines.remote import SENTENCES, Unreachable, ask
 from fedvine.experiments import run_folder
+from fedvine.living.sites import plan_together
+from fedvine.methods._fedlink_plus import level, newton
+from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
+from fedvine.methods.fedlink_plus import FedLinkPlus
+from fedvine.methods.fedlink_private import FedLinkPrivate
 
 METHOD = FedLink.tiny()
 
@@ -164,3 +173,126 @@ def test_a_run_among_fuzzed_answers_goes_on_without_them(tmp_path, fuzzed):
     made = hostile.run().finish()
     assert made.scores["test"]["mean"]["auc"] > 0 and hostile.spoilt > 3
     assert len(made.stages) == len(testing.tiny_case()[1])
+
+
+# -- what a hub may try with secure sums -----------------------------------------------------------
+def masked(method, folder, quorum=1.0):
+    """A federation whose run begins: its clients, and the server's memory after the first stage."""
+    made = Federation(folder, method, quorum)
+    for site in made.sites.values():
+        site.grain = 10
+    clients = made.run().clients
+    server = method.start(clients.whole)
+    clients.begin(At(0, 0, 1))
+    method.arrive(server, clients, At(0, 0, 1))
+    return made, clients, server
+
+
+def without_dan(made, clients, function, *same, length):
+    """The clients in a sum that dan has no part in; those of an empty sum: none."""
+    deliver, clients.quorum = made.deliver, 0.75
+    made.deliver = lambda name, *more: (_ for _ in ()).throw(
+        Unreachable(name)) if name == "dan" else deliver(name, *more)
+    try:
+        return clients.sum(function, *same, length=length)[1]
+    finally:
+        made.deliver, clients.quorum = deliver, 1.0
+
+
+SUMS = FedLinkPlus(share="sums", rounds=1, buckets=2, sampled=50,
+                   aggregate={"secure": True, "grain": 10})
+PRIVATE = FedLinkPrivate.tiny().model_copy(update={"aggregate": FedLinkPrivate.model_fields[
+    "aggregate"].default.model_copy(update={"secure": True, "grain": 2, "clip": 0.03})})
+
+
+def test_rows_that_were_not_taken_in_are_in_no_sum(tmp_path):
+    """A sum of the stage before, said to be of the next one, would be without dan what dan has."""
+    made, clients, server = masked(SUMS, tmp_path)
+    assert without_dan(made, clients, SUMS.counted, length=2) == ()     # was one of four
+    clients.begin(At(1, 0, 1))
+    for asked in ((SUMS.counted,), (SUMS.derive, server.newton.trial, server.newton.units)):
+        with pytest.raises((FedvineError, RoundAborted)):
+            clients.sum(*asked, length=2 if len(asked) == 1 else newton.length(1))
+    clients.begin(At(0, 0, 1))
+    with pytest.raises((FedvineError, RoundAborted)):   # nor is one taken in twice
+        SUMS.arrive(server, clients, At(0, 0, 1))
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_the_union_gets_no_noise_and_is_remembered(tmp_path, noise):
+    method = PRIVATE.model_copy(update={"aggregate": PRIVATE.aggregate.model_copy(
+        update={"noise": noise})})
+    made, clients, _ = masked(method, tmp_path)
+    found = [np.zeros(1, np.uint64) for _ in method.shared_sides()]
+    bits = LEVELS[0]
+    assert without_dan(made, clients, method.mark, found, 0, bits,
+                       length=sum(len(x) << bits for x in found)) == ()
+
+
+def test_with_noise_nothing_leaves_without(tmp_path):
+    method = FedLinkPlus(share="none", rounds=1, sampled=50, aggregate={
+        "secure": True, "noise": 50.0, "grain": 10})
+    _, clients, server = masked(method, tmp_path)
+    clients.begin(At(0, 1, 1))
+    with pytest.raises((FedvineError, RoundAborted)):
+        clients.sum(method.compare, server.newton.w, level.START, length=level.LENGTH)
+    with pytest.raises(FedvineError, match="without a bound"):
+        method.aggregate.protected(None, Part(np.ones(2)), None)
+
+
+def test_noise_is_not_shared_among_clients_that_are_named_twice(tmp_path):
+    made = Federation(tmp_path, SUMS)
+    send = made.send
+
+    def lies(name, block, seconds):
+        request = unpack(loads(block))
+        if request["do"] == "open":
+            request["clients"] = request["clients"] * 2500
+        return send(name, dumps(pack(request)), seconds)
+
+    made.send = lies
+    with pytest.raises(FedvineError):
+        made.run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lie", [{"of": b"x" * 32}, {"signature": bytes(64)}])
+def test_one_site_of_four_that_says_another_sum_is_missing(tmp_path, lie):
+    made = Federation(tmp_path, FedLinkPlus(share="none", rounds=1, calibrate=False, sampled=20,
+                                            aggregate={"secure": True}), quorum=0.75)
+    site = made.sites["dan"]
+    call = site.call
+
+    def lying(function, **more):
+        skeleton, buffers, seconds = call(function=function, **more)
+        if function == "sum_keys":
+            found = pack({**unpack(Packed(skeleton, buffers)), **lie})
+            return [found.skeleton, list(found.buffers), seconds]
+        return [skeleton, buffers, seconds]
+
+    run = made.run()
+    site.call = lying
+    assert run.finish().scores
+
+
+def test_times_of_one_site_that_no_others_have_end_no_run():
+    def send(name, block, seconds):
+        far = {"first": 1e17, "last": 1e17} if name == "eve" else {"first": 0.0, "last": 2.6e6}
+        asked = unpack(loads(block))
+        return dumps(pack({"reply": np.full(len(asked["bounds"]), 10) if asked["do"] == "known" else
+                           {"edges": 10, "dates": True, **far}}))
+
+    names = ["ada", "bob", "eve"]
+    assert len(plan_together(names, send, "1d", 0.15, 0.15, quorum=0.5)) == 30
+    with pytest.raises(FedvineError, match="over a million"):
+        plan_together(names, send, "1d", 0.15, 0.15)
+
+
+def test_there_are_no_rounds_beyond_those_of_the_method(tmp_path):
+    made = Federation(tmp_path, EdgeBank())
+    made.run()
+    sent = pack([0])
+    for place in ([0, 200, 1], [99, 0, 1], [-1, 0, 1]):
+        with pytest.raises(Failed, match="not one that the method takes"):
+            ask(made.send, "ada", 5.0, do="call", place=place, function="observe", asks=None,
+                skeleton=sent.skeleton, buffers=[])

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.aggregate.answered import Kind as Given
 from fedvine.aggregate.answered import answered, fits
-from fedvine.aggregate.bonawitz import Party, fewest, open_sum
+from fedvine.aggregate.bonawitz import Party, fewest, open_sum, signed
 from fedvine.aggregate.noise import protect, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
@@ -139,10 +139,10 @@ class Sum(Aggregate):
             return dict(clients.call(*what, quorum=enough / max(len(set(of)), 1), later=False,
                                      step=step, **options).items())
 
-        whole = bool(function.__whole__)     # type: ignore[attr-defined]
-        keys = ask(1, self.sum_keys, time.time_ns(), whole, digest_of(function.__name__, same),
-                   of=clients.names, expect=KEYS)
-        keys, needed = alike(keys, enough)
+        kind = bool(function.__whole__), bool(function.__plain__)   # type: ignore[attr-defined]
+        keys = ask(1, self.sum_keys, number := time.time_ns(), kind[0],
+                   digest_of(function.__name__, same), kind[1], of=clients.names, expect=KEYS)
+        keys, needed = alike(keys, enough, number)
         enough = max(enough, needed)
         listed = [sent["listed"] for sent in keys.values() if sent["listed"]]
         nothing: tuple[np.ndarray, tuple[str, ...]] = np.zeros(length, np.uint64), ()
@@ -172,13 +172,14 @@ class Sum(Aggregate):
             raise RoundAborted(str(error)) from error
 
     @on_client
-    def sum_keys(self, client: Client, number: int, whole: bool = False, what: bytes = b""
-                 ) -> dict[str, Any]:
+    def sum_keys(self, client: Client, number: int, whole: bool = False, what: bytes = b"",
+                 bare: bool = False) -> dict[str, Any]:
         """Return signed keys for one sum (exchange 0); ``number`` must be above all before.
 
         Also what the client gives, and what the sum must be of. ``whole``: it is also of rows of
-        earlier stages; ``what``: a digest of the function and its arguments. That, the run, its
-        plan and the stage are signed, so all clients of a sum are asked for the same.
+        earlier stages; ``bare``: it gets no noise; ``what``: a digest of the function and its
+        arguments. That, the run, its plan and the stage are signed, so all clients of a sum are
+        asked for the same.
         """
         from fedvine.aggregate.identities import identity_of
         if type(number) is not int or number <= client.sums.get("number", 0):
@@ -186,12 +187,12 @@ class Sum(Aggregate):
                                "refused.")
         identity = identity_of(client)
         client.sums.pop("released", None)       # the noise in a sum that was never opened
-        client.sums |= {"number": number, "whole": whole is True, "what": what,
-                        "t": client.place[0]}
+        client.sums |= {"number": number, "whole": whole is True, "plain": bare is True,
+                        "what": what, "t": client.place[0]}
         kept = self.remembers(client)
         client.sums["party"] = Party(
             identity, number, self.needed(len(identity.roster)),
-            digest_of(client.terms, [client.place[0], whole is True, what]),
+            digest_of(client.terms, [client.place[0], whole is True, bare is True, what]),
             **kept.terms(client, self.grain, whole is True) if kept else NO_TERMS)
         return client.sums["party"].keys()
 
@@ -222,6 +223,17 @@ class Sum(Aggregate):
         return found
 
     # -- what of a stage is in sums -------------------------------------------------------------
+    def begins(self, client: Client) -> int:
+        """Note that the client takes in its stage, whose number is returned, and does so once.
+
+        Of a method whose sums are of what it has taken in: before that, it gives none of the stage,
+        so that they are of the rows that are said to be in them.
+        """
+        if client.place[0] <= client.observed:
+            raise FedvineError("The server let a client take in a stage twice; refused.")
+        client.observed = client.place[0]
+        return client.observed
+
     def remembers(self, client: Client) -> Any:
         """Return what the client's sums were of; None where nothing depends on it.
 
@@ -247,8 +259,12 @@ class Sum(Aggregate):
 
     def opened(self, client: Client, function: Any, message: list[Any]) -> None:
         """Take the sealed shares off a call; refuse one without them where masks are meant."""
-        client.sums["sealed"], client.sums["whole"] = None, client.sums.get(
-            "whole") if self.secure else function.__whole__
+        client.sums["sealed"] = None
+        if vars(client).get("observed", client.place[0]) != client.place[0]:
+            raise FedvineError("The server asked for a sum of a stage that was not taken in; "
+                               "refused.")
+        if not self.secure:
+            client.sums |= {"whole": function.__whole__, "plain": function.__plain__}
         if not self.secure or (client.identity is None and len(client.world.clients) == 1):
             return
         sealed = message.pop() if message else None
@@ -258,8 +274,9 @@ class Sum(Aggregate):
         name, (_, once) = function.__name__, client.once
         party = _party(client)
         party.expects("masked")     # before anything is drawn or noted
-        began = [client.sums[key] for key in ("whole", "what", "t")]
-        if began != [function.__whole__, digest_of(name, message), client.place[0]]:
+        began = [client.sums[key] for key in ("whole", "plain", "what", "t")]
+        if began != [function.__whole__, function.__plain__, digest_of(name, message),
+                     client.place[0]]:
             raise FedvineError(f"The server began another sum than that of {name} with these "
                                "arguments; refused.")
         client.sums["sealed"], client.sums["function"] = sealed, name
@@ -335,12 +352,15 @@ class NoisySum(Sum):
 
     def remembers(self, client: Client) -> Any:
         """Return what the client's sums were of; None with noise, which has a ledger of its own."""
-        return None if self.noise else super().remembers(client)
+        noise = self.noise and not client.sums.get("plain")
+        return None if noise else super().remembers(client)
 
     def protected(self, client: Client, part: Part, sealed: dict[str, bytes] | None) -> np.ndarray:
         """Return a client's part bounded, with its part of the noise."""
         if not self.noise:
             return super().protected(client, part, sealed)
+        if part.clip is None:
+            raise FedvineError("A part without a bound gets no noise, and does not leave.")
         among = 1 if sealed is None else self.hidden_among(len(client.world.clients))
         return protect(client, part.value, part.clip, self.noise, among, participants=sealed or ())
 
@@ -358,20 +378,24 @@ def participants(client: Client) -> Iterable[str]:
     return client.sums.get("sealed") or ()
 
 
-def alike(keys: dict[str, dict[str, Any]], enough: int) -> tuple[dict[str, dict[str, Any]], int]:
-    """Return the keys of the largest group of clients that have one roster, and their threshold.
+def alike(keys: dict[str, dict[str, Any]], enough: int, number: int
+          ) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the keys of the largest group of clients that agree, and their threshold.
 
-    Raises :class:`RoundAborted` if it has fewer clients than ``enough`` or their threshold.
+    They have one roster, were asked for the same sum, and have signed that. Raises
+    :class:`RoundAborted` if it has fewer clients than ``enough`` or their threshold.
     """
-    groups: dict[tuple[bytes, int], list[str]] = {}
+    groups: dict[tuple[bytes, int, bytes], list[str]] = {}
     for name, sent in sorted(keys.items()):
-        groups.setdefault((sent["roster"], sent["needed"]), []).append(name)
-    (_, needed), names = max(groups.items(), key=lambda group: len(group[1]))
+        if signed(name, number, sent):
+            groups.setdefault((sent["roster"], sent["needed"], sent["of"]), []).append(name)
+    (_, needed, _), names = max(groups.items(), key=lambda group: len(group[1]),
+                                default=((b"", 1, b""), []))
     if len(names) < max(enough, needed):
         others = sorted(set(keys) - set(names))
         raise RoundAborted(
-            f"{', '.join(others)} and {', '.join(names)} have different rosters; let all sites "
-            "confirm the same one with fedvine join --roster" if others else
+            f"{', '.join(others)} and {', '.join(names)} have different rosters or versions; let "
+            "all sites confirm the same one with fedvine join --roster" if others else
             f"a secure sum needs {needed} clients by their rosters, and {len(names)} take part")
     return {name: keys[name] for name in names}, needed
 

@@ -36,7 +36,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from fedvine.aggregate.identities import RosterMember, derived
+from fedvine.aggregate.identities import RosterMember, derived, is_signed
 from fedvine.core.errors import FedvineError
 
 Keys = Mapping[str, Mapping[str, Any]]      # what clients sent in exchange 0, by client
@@ -104,10 +104,8 @@ class Party:
             raise FedvineError(f"The keys of a sum do not have those that {self.name} sent; "
                                "refused.")
         for name in names:
-            sent = dict(keys[name])
-            public, signature = sent.pop("public"), sent.pop("signature")
-            self.identity.check(name, public, signature, "fedvine sum keys", self.number, name,
-                                sent)
+            sent = keys[name]
+            self.identity.check(name, *_said(name, self.number, sent))
             if sent["of"] != self.of:
                 raise FedvineError(f"{name} was asked for another sum than {self.name}: another "
                                    "run, plan, stage, function or argument; refused.")
@@ -209,6 +207,17 @@ class Party:
 
     def _agree_on(self, name: str) -> bytes:
         return _pair(self._mask, self._keys[name]["mask"])
+
+
+def signed(name: str, number: int, sent: Mapping[str, Any]) -> bool:
+    """Return whether a client signed the keys that it sent for a sum, with the key beside them."""
+    return is_signed(*_said(name, number, sent))
+
+
+def _said(name: str, number: int, sent: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the public key beside the keys of a sum, the signature, and what must be signed."""
+    left = dict(sent)
+    return left.pop("public"), left.pop("signature"), "fedvine sum keys", number, name, left
 
 
 def open_sum(vectors: Mapping[str, np.ndarray], keys: Keys, sharers: Iterable[str],

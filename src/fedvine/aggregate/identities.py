@@ -89,20 +89,8 @@ class RosterMember:
         if fingerprint(public) != self.roster[name]:
             raise FedvineError(f"A key that is said to be {name}'s does not have the fingerprint "
                                "that the roster has; refused.")
-        try:
-            known: Any = serialization.load_der_public_key(public)
-            text = _digest(list(facts))
-            if isinstance(known, rsa.RSAPublicKey):
-                known.verify(signature, text, _PADDING, hashes.SHA256())
-            elif isinstance(known, ec.EllipticCurvePublicKey):
-                known.verify(signature, text, ec.ECDSA(hashes.SHA256()))
-            elif isinstance(known, Ed25519PublicKey):
-                known.verify(signature, text)
-            else:
-                raise ValueError("another kind of key")
-        except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError) as error:
-            raise FedvineError(f"{name} did not sign what is said to be {name}'s; "
-                               "refused.") from error
+        if not is_signed(public, signature, *facts):
+            raise FedvineError(f"{name} did not sign what is said to be {name}'s; refused.")
 
     def draw(self, number: int) -> Draw:
         """Return the source of the secrets of one sum.
@@ -130,6 +118,24 @@ def _simulated(seed: int, name: str) -> tuple[Any, str]:
     private = Ed25519PrivateKey.from_private_bytes(
         derived(str(key(seed, name, "kit")).encode(), "kit", 32))
     return private, fingerprint(der(private.public_key()))
+
+
+def is_signed(public: bytes, signature: bytes, *facts: Any) -> bool:
+    """Return whether the owner of a public key signed these facts."""
+    try:
+        known: Any = serialization.load_der_public_key(public)
+        text = _digest(list(facts))
+        if isinstance(known, rsa.RSAPublicKey):
+            known.verify(signature, text, _PADDING, hashes.SHA256())
+        elif isinstance(known, ec.EllipticCurvePublicKey):
+            known.verify(signature, text, ec.ECDSA(hashes.SHA256()))
+        elif isinstance(known, Ed25519PublicKey):
+            known.verify(signature, text)
+        else:
+            return False
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
+        return False
+    return True
 
 
 def der(public: Any) -> bytes:

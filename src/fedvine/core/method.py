@@ -78,19 +78,20 @@ class At(NamedTuple):
 
 
 def on_client(function: Any = None, *, combined: Literal["", "mean", "sum"] = "",
-              whole: bool = False) -> Any:
+              whole: bool = False, plain: bool = False) -> Any:
     """Mark a function of a method that runs at a client: ``(self, client, *message) -> reply``.
 
     ``self`` holds the constants, ``client`` is its memory. A parameter called ``queries`` is filled
     in at the client, and only while the library scores or a person requests predictions. With
     ``combined`` the reply is for ``clients.mean`` or ``clients.sum``, and leaves the client as
     the method's ``aggregate`` says, or not at all. ``whole``: it is also of rows of earlier
-    stages.
+    stages; ``plain``: it gets no noise, even where other sums do.
     """
     def marked(function: F) -> F:
         function.__on_client__ = True       # type: ignore[attr-defined]
         function.__combined__ = combined    # type: ignore[attr-defined]
         function.__whole__ = whole          # type: ignore[attr-defined]
+        function.__plain__ = plain          # type: ignore[attr-defined]
         return function
 
     return marked if function is None else marked(function)

@@ -59,7 +59,7 @@ def checkpoint(t: int, r: int) -> str:
 
 def checked_save(name: str) -> str:
     """Return the name of a save, which becomes a folder's; raise for any other text."""
-    if not re.fullmatch(r"\d{6}-\d{6}", name):
+    if not re.fullmatch(r"[0-9]{6}-[0-9]{6}", name):
         raise FedvineError(f"{name!r} is not the name of a checkpoint; refused.")
     return name
 
@@ -317,7 +317,7 @@ def alone(path: str | os.PathLike[str], name: str = ".lock", otherwise: str | No
         lock = os.open(Path(path) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise FedvineError(f"{path}/{name} cannot be used ({error.strerror}); delete it."
-                           if os.path.isdir(path) else f"There is no run in {path}.") from error
+                           if Path(path).is_dir() else f"There is no run in {path}.") from error
     with open(lock, "rb+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

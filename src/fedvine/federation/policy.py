@@ -157,16 +157,16 @@ class Policy(BaseModel):
         """Raise :class:`Refusal` unless a run of ``method`` over ``stages`` is allowed.
 
         ``travelled``: the server wants times at which users were first seen. ``protocol`` is what
-        is asked to score, ``bounds`` float [stages + 1] those of stages of edges, in seconds; the
-        last one may end earlier. ``names``: how they would travel.
+        is asked to score, ``bounds`` float [stages + 1] those of stages of edges, in seconds, an
+        infinite one where the last stage may end earlier. ``names``: how they would travel.
         """
         scored = {} if protocol is None else flat(protocol)
         for field, wanted in self.protocol.items():
             if field in scored and not _fits(scored[field], wanted):
                 raise Refusal("policy-field", f"protocol.{field}", _said(wanted),
                               _said(scored[field]))
-        least = min((b - a for a, b in pairwise(bounds[:-1])), default=math.inf)
-        wanted = seconds(self.stage)
+        lasts, wanted = [b - a for a, b in pairwise(bounds)], seconds(self.stage)
+        least = min((x if x == x else 0.0 for x in lasts), default=math.inf)
         if least < wanted - 3600 * (wanted >= 86_400):      # a day of a calendar may have 23 hours
             raise Refusal("policy-field", "a stage", f"at least {self.stage} long",
                           f"{least:g} seconds")

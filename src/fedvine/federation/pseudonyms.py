@@ -30,7 +30,7 @@ from fedvine.data.ids import Ids
 from fedvine.engines.remote import Refusal, RemoteClients
 
 FILE = "names.npz"          # in a site's memory: the hub's public key, and of each name F
-HALF, ASKED = "names.key", "names.json"     # at the hub: h, and how many names each site asked
+HALF, ASKED = "names.key", "names.asked"    # at the hub: h, and how many names each site asked
 BATCH = 10_000              # names a request
 BLINDED = Array("uint8", (None, 32), most=32 * BATCH)
 INFO = b"fedvine names"
@@ -194,6 +194,7 @@ def evaluate_names(clients: RemoteClients, half: HubHalf, log: Any) -> None:
                     clients.declined[name] = str(error)
                     left.discard(name)
         clients.all(None, each, do="evaluated", public=half.public)
+        left = {name for name in left if len(blinded[name]) > BATCH // 2}   # the others had less
 
 
 def _digest(name: bytes) -> int:

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import logging
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -45,7 +46,7 @@ from fedvine.federation.account import FOLDER, NOTHING, Account
 from fedvine.federation.erasures import ROWS, Erasures
 from fedvine.federation.match import FILE as COUNTED
 from fedvine.federation.match import Matching
-from fedvine.federation.policy import Naming, Policy, coarse_scores
+from fedvine.federation.policy import Naming, Policy, coarse, coarse_scores
 from fedvine.federation.pseudonyms import FILE, Pseudonyms, TwoHalves
 from fedvine.federation.site_file import LEDGER
 from fedvine.federation.site_table import Agreed, SiteGraph, SiteTable
@@ -305,13 +306,17 @@ class Site(SiteTable):
         """
         if live:
             self.table = None       # is read again
+            self._room(self._graph(run, number))
         return self.graph(run, number).described(named, plan, classes, live, fits)
 
     def graph(self, run: str, number: str) -> SiteGraph:
         """Return this site's labelled graph; raise :class:`Refusal` for a table of edges."""
+        return SiteGraph(self.read(), self._graph(run, number), self.openly, self.grain, self.sure,
+                         self.open_part)
+
+    def _graph(self, run: str, number: str) -> Path:
         digest = hashlib.sha256(str(number).encode()).hexdigest()[:12]
-        return SiteGraph(self.read(), self.folder / f"{plain(run)}-{digest}-graph", self.openly,
-                         self.grain, self.sure, self.open_part)
+        return self.folder / f"{plain(run)}-{digest}-graph"
 
     def grow(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], seed: int, since: int) -> None:
@@ -338,16 +343,25 @@ class Site(SiteTable):
 
     def dated(self, plan: Any) -> tuple[float, ...]:
         """Return the bounds of a plan of edges in seconds; () where times are no dates."""
-        return plan.bounds if isinstance(plan, Plan) and self.read().dates else ()
+        if not isinstance(plan, Plan) or not self.read().dates:
+            return ()
+        *bounds, last = plan.bounds     # the last stage may be short where this table ends in it
+        ends = not len(order := self.edges().order) or order[-1] < last
+        return (*bounds, math.inf if ends else last)
 
     def _place(self, run: str, number: str, method: dict[str, Any], plan: Any,
                protocol: dict[str, Any], seed: int, *more: Any) -> Path:
         """Return the folder of a run here: its name, and a digest of what does not change in it."""
         facts = json.dumps([number, method, plan.began.facts(), protocol, *more[:1], seed,
                             *more[1:]], sort_keys=True)
-        folder = self.folder / f"{plain(run)}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+        return self._room(
+            self.folder / f"{plain(run)}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}")
+
+    def _room(self, folder: Path) -> Path:
+        """Return the folder of a run; raise :class:`Refusal` for one more than are allowed."""
+        graphs = [p.name.endswith("-graph") for p in self.folder.glob("*-*") if p.is_dir()]
         if self.policy is not None and not folder.exists() and (
-                len([p for p in self.folder.glob("*-*") if p.is_dir()]) >= self.policy.runs):
+                graphs.count(folder.name.endswith("-graph")) >= self.policy.runs):
             raise Refusal("policy-runs", str(self.policy.runs))
         return folder
 
@@ -414,6 +428,8 @@ class Site(SiteTable):
         if query is not None and query.kind == "given":     # raw answers to the server's own pairs
             raise Refusal("query")
         t, r, call, step = (*place, 0)[:4]
+        if not (0 <= t < len(worker.plan) and 0 <= r <= worker.method.rounds_at(t) + 2):
+            raise Refusal("method")     # + 2: answers, and the end of a stage
         reply = worker.handle(Envelope((t, r, call, step), function, query,
                                        Packed(skeleton, buffers), once))
         if query is not None and query.kind == "stage" and function == "predict":
@@ -422,6 +438,8 @@ class Site(SiteTable):
                 site_saves.count_lists(self.saves, t, found["parts"])
             if self.grain > 1:
                 reply = pack(coarse_scores(found, self.grain))
+        if query is not None and query.kind == "own" and function == "predict":
+            reply = pack(coarse(unpack(reply), self.grain))     # a number of users or nodes
         return [reply.skeleton, list(reply.buffers), worker.seconds]
 
     def save(self, moment: str) -> None:
@@ -510,6 +528,8 @@ def confirmed(method: Method, identity: Callable[[], RosterMember | None],
     strangers = sorted(set(clients or ()) - found.roster.keys())
     if strangers:
         raise Refusal("roster-names", ", ".join(strangers))
+    if clients is not None and (len(set(clients)) < len(clients) or found.name not in clients):
+        raise Refusal("settings", text="A client is named twice, or this one is not.")
     needed, there = method.needed(len(found.roster)), len(found.roster)
     if clients is not None and len(clients) < needed:
         raise Refusal("roster-size", str(there), str(needed), str(len(clients)))

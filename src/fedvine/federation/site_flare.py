@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -24,6 +25,9 @@ from fedvine.federation.spare import ONE_HEAP
 FOLDER = "flare"        # in a kit
 INNER = "FEDVINE_INNER"         # as in flare_site.py, which this module does not import
 PORTS = range(10_000, 30_000)
+#: Of the site's environment, which may hold passwords: language, libraries, and how to connect.
+KEPT = re.compile(r"LANG(UAGE)?|LC_\w+|TZ|PYTHONPATH|LD_LIBRARY_PATH|VIRTUAL_ENV|OMP_\w+|GRPC_\w+|"
+                  r"SSL_CERT_\w+|(https?|no|all)_proxy", re.I)
 PARTS = ("startup", "local")    # of a kit, which FLARE reads copies of
 # Of the system: programs, libraries, and what a connection needs. No logs, no homes, no /proc.
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt/python", "/nix/store",
@@ -118,7 +122,8 @@ def command(kit: Path, door: Path, confined: bool) -> tuple[list[str], dict[str,
         script = str(Path(confine.__file__).absolute())
         program = [sys.executable, "-IS", script, json.dumps(rules(kit, inner)), *program]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return program, {**ONE_HEAP, **os.environ, "PATH": path, "TMPDIR": str(place / "tmp"),
+    here = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
+    return program, {**ONE_HEAP, **here, "PATH": path, "TMPDIR": str(place / "tmp"),
                      "HOME": str(place / "tmp"), SOCKET: str(door),
                      "PYTHONDONTWRITEBYTECODE": "1",
                      INNER: f"{inner}:{secrets.token_hex(32)}"}, place

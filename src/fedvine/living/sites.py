@@ -104,6 +104,8 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     if not times:
         raise FedvineError("No site has any edges; there is nothing to train on.")
     check_calendar(every, all(one["dates"] for one in found.values()), "The federation")
+    _fitting(found, every, quorum)
+    times = [f[end] for f in found.values() for end in ("first", "last") if f[end] is not None]
     if slack is None:
         bounds = even_bounds(min(times), max(times), every, "the federation")
     else:
@@ -126,6 +128,24 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     enough(counts, missing, quorum)
     made = periods(bounds, np.sum(list(counts.values()), axis=0), val, test)
     return made if slack is None else replace(made, live=len(made))
+
+
+def _fitting(found: Times, every: str | float, quorum: float) -> None:
+    """Delete the sites, within the quorum, without whose times the stages are not too many."""
+    def far_off(_: str) -> None:
+        raise Refused("its times are so far from others that there would be too many stages")
+
+    spans = {n: (f["first"], f["last"]) for n, f in found.items() if f["first"] is not None}
+    for _ in range(int(len(found) * (1 - quorum) + 1e-9)):
+        try:
+            even_bounds(min(a for a, _ in spans.values()), max(b for _, b in spans.values()),
+                        every, "the federation")
+            return
+        except FedvineError:
+            middle = np.median(list(spans.values()))
+            far = max(spans, key=lambda n: max(abs(t - middle) for t in spans[n]))
+            asked([far], far_off, "facts")      # says so
+            del spans[far], found[far]
 
 
 def _compared(found: Times, send: Send, deadline: float, quorum: float) -> None:

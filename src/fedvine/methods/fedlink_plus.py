@@ -157,7 +157,7 @@ class FedLinkPlus(Method):
         client.keys = {side: np.empty(0, np.uint64) for side in SIDES}      # by local number
         client.shared = {side: np.empty(0, bool) for side in SIDES}
         client.samples, client.measured = [], np.zeros(0)
-        client.ranked = 0       # edges in the measures
+        client.ranked, client.observed = 0, -1      # edges in the measures; the stage
         client.met = samples.nobody(self.buckets) if self.share == "sums" else {}
         client.own = Own(self.ridge, self.without, edge_columns.width(client.world))
 
@@ -172,7 +172,7 @@ class FedLinkPlus(Method):
     def closed(self) -> frozenset[str]:
         """Return the functions of rows that travel, unless rows travel; of sums without noise."""
         return frozenset(() if self.share == "rows" else ("lend", "receive", "give", "look")) | (
-            {"derive", "measures"} if self.noisy() else {"derive_means"})
+            {"derive", "measures", "compare"} if self.noisy() else {"derive_means"})
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
@@ -220,7 +220,7 @@ class FedLinkPlus(Method):
         answered = [name in server.chosen[-1:] for name in variants]
         found = clients.call(
             self.observe, np.array(list(variants.values())), int(np.argmax(answered)),
-            server.level.answer, at.t,
+            server.level.answer,
             expect={"one_kind": Flag(), "alone": Flag(), **dict.fromkeys(SIDES, KEYS)},
             per_client={n: [before[side][n] for side in SIDES] for n in clients.names})
         for name, reply in found.items():
@@ -265,7 +265,7 @@ class FedLinkPlus(Method):
         server.newton.take(sums / factors(units), self.negatives)
 
     @on_client
-    def observe(self, client: Client, variants: np.ndarray, answered: int, b: np.ndarray, t: int,
+    def observe(self, client: Client, variants: np.ndarray, answered: int, b: np.ndarray,
                 reported: list[int]) -> dict[str, Any]:
         """Sample the stage's edges with their features, score them by ``variants``, count them.
 
@@ -274,6 +274,7 @@ class FedLinkPlus(Method):
         weights of its own, in place of that variant.
         """
         stage, counts, grain = client.stage, client.counts, self.aggregate.grain
+        t = self.aggregate.begins(client)
         joins = self.short(client) or (bool(client.samples) and self.aggregate.waited(client))
         _, alone = client.own.better(variants[answered], client.samples)
         sample = samples.take_in(

@@ -80,6 +80,16 @@ class FedLinkPrivate(FedLink):
         """Return FedLink's functions that tell which rows a client touches, and their changes."""
         return frozenset({"choose", "train", "look"})
 
+    def setup(self, client: Client) -> None:
+        super().setup(client)
+        client.observed = -1
+
+    @on_client
+    def observe(self, client: Client) -> bool:
+        """Push new edges, see :meth:`.FedLink.observe`, once a stage."""
+        self.aggregate.begins(client)
+        return super().observe(client)
+
     # -- the union of rows -----------------------------------------------------------------------
     def shared_sides(self) -> list[str]:
         """Return the sides whose rows are shared."""
@@ -102,7 +112,7 @@ class FedLinkPrivate(FedLink):
         for side, keys in server.union.items():
             getattr(server, side).numbers(keys)
 
-    @on_client(combined="sum", whole=True)
+    @on_client(combined="sum", whole=True, plain=True)
     def mark(self, client: Client, parents: list[np.ndarray], done: int, bits: int) -> np.ndarray:
         """Return a level of the union: random numbers where this client's buffers hold a row."""
         keys = [self.keys(client, side, self.with_enough(client, side))

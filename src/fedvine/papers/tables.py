@@ -201,7 +201,8 @@ def _short(value: float) -> str:
 def ahead(table: PaperTable, found: Found) -> list[str]:
     """Return our row less the best rival of each experiment, in the first column, paired.
 
-    p values are corrected by Holm's method over the experiments. Rows that see what no method of the paper may (``rival = false``) are no rivals.
+    p values are corrected by Holm's method over the experiments. Rows that see what no method of
+    the paper may (``rival = false``) are no rivals.
     """
     if not table.ours:
         return []
