@@ -44,6 +44,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.experiments.nights import metrics
 from fedvine.experiments.reopened import OpenRun, open_run
+from fedvine.experiments.run_files import PENDING, RECEIPTS
 from fedvine.federation import site_saves
 from fedvine.results.report import PAGE
 from fedvine.results.view import plain
@@ -209,7 +210,7 @@ async def _body(request: Request) -> Any:
             raise FedvineError(f"The body is longer than {BODY:,} bytes; ask in several parts.")
     try:
         return json.loads(found)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FedvineError(f"The body is no JSON ({error}).") from error
 
 
@@ -268,7 +269,7 @@ class Asked:
         self.seen, self._lock = seen, threading.Lock()      # a run is for one thread at a time
         self._opening = threading.Lock()
         self._opened: OpenRun | None = None
-        self._ends: Any = None
+        self._ends: Any = None, None
         self.written = programs.Written(seen.folder)
         self._names: dict[str, list[str]] = {}
 
@@ -321,6 +322,8 @@ class Asked:
     def _open(self) -> OpenRun:
         """Return the run, opened again where it was saved since."""
         ends = self._saved()
+        if ends[0] != self._ends[0]:        # somebody was erased: not answered from memory
+            self._opened = None
         if self._opened is None or ends != self._ends:
             try:
                 self._take(open_run(self.seen.folder), ends)
@@ -332,9 +335,10 @@ class Asked:
 
     def _last_opened(self) -> OpenRun:
         """Return the run as it was opened last; one that was saved since is opened beside."""
-        if self._opened is None:
+        ends = self._saved()
+        if self._opened is None or ends[0] != self._ends[0]:
             return self._open()
-        if self._saved() != self._ends and not self._opening.locked():
+        if ends != self._ends and not self._opening.locked():
             threading.Thread(target=self._reopen, daemon=True).start()
         return self._opened
 
@@ -347,10 +351,16 @@ class Asked:
                 with self._lock:
                     self._take(found, ends)
 
-    def _saved(self) -> list[str]:
-        return sorted(path.name for path in (self.seen.folder / "saves").glob("[0-9]*"))
+    def _saved(self) -> tuple[Any, list[tuple[str, int]]]:
+        """Return what tells erasures apart, and states of the run, each file with its time."""
+        found, place = [], self.seen.folder
+        for path in (*place.glob("**/saves/[0-9]*"), place / "data", place / "summary.json"):
+            with contextlib.suppress(OSError):
+                found.append((str(path), path.stat().st_mtime_ns))
+        erased = sorted(path.name for path in (place / RECEIPTS).glob("*"))
+        return (erased, (place / PENDING).exists()), sorted(found)
 
-    def _take(self, opened: OpenRun, ends: list[str]) -> None:
+    def _take(self, opened: OpenRun, ends: tuple[Any, list[tuple[str, int]]]) -> None:
         self._opened, self._ends, self._names = opened, ends, {}
 
 

@@ -16,6 +16,7 @@ from pyarrow.lib import ArrowException
 
 from fedvine import __version__
 from fedvine.core.errors import FedvineError
+from fedvine.data import handed
 from fedvine.data.io.target import is_table
 from fedvine.experiments.answers import read_tables
 from fedvine.experiments.reopened import OpenRun
@@ -38,8 +39,11 @@ class Written:
         if time.monotonic() - self._looked < LOOK:
             return False
         self._looked = time.monotonic()
-        if self._sign() == self._seen:
+        sign = self._sign()
+        if sign == self._seen:
             return False
+        if sign is None:        # deleted, as by an erasure
+            self._kept = self._seen = None
         if self._kept is not None and not self._loading.locked():
             threading.Thread(target=self.load, daemon=True).start()
         return self._kept is None
@@ -50,6 +54,8 @@ class Written:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 said = json.loads((self.folder / name).read_text("utf-8"))
                 path = said["file"]
+                if not handed.is_own(self.folder, path):
+                    continue
                 if is_table(path):      # the note is written anew with every table
                     path = self.folder / name
                 found = Path(path).stat()

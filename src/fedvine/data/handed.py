@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from fedvine.core.errors import FedvineError, HandedOver
 from fedvine.core.files import atomic, cache_folder
 from fedvine.data.io.source import files, files_of_query, is_query
+from fedvine.data.io.target import is_table
 
 if TYPE_CHECKING:
     from fedvine.data.spec import Data
@@ -54,6 +55,23 @@ def remember_run(data: Data) -> None:
     with contextlib.suppress(FedvineError):
         if not _place(data).exists():
             remember(data)
+
+
+def remember_file(folder: Path, file: str) -> None:
+    """Remember, where that can be written, that the run in ``folder`` wrote to ``file``."""
+    with contextlib.suppress(FedvineError), atomic(_own(folder, file), "w") as made:
+        made.write(file)
+
+
+def is_own(folder: Path, file: str) -> bool:
+    """Return whether a file lies in a run's folder, or this user's run there wrote to it."""
+    inside = Path(file).resolve().is_relative_to(folder.resolve())
+    return (inside and not is_table(file)) or _own(folder, file).exists()
+
+
+def _own(folder: Path, file: str) -> Path:
+    text = json.dumps([str(folder.resolve()), file])
+    return cache_folder(shared=True) / "opened" / hashlib.sha256(text.encode()).hexdigest()
 
 
 def _named(data: Data) -> list[object]:

@@ -23,17 +23,20 @@ import re
 import secrets
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import tomlkit
 
 import fedvine
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder, cache_folder
 from fedvine.core.message import pack, unpack
+from fedvine.data import handed
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
 from fedvine.data.split import owning_node
@@ -43,12 +46,18 @@ from fedvine.experiments.answers import forget
 from fedvine.experiments.prepare import FINAL
 from fedvine.experiments.receipts import now, signed
 from fedvine.experiments.run import Run, method_of, of_kept
-from fedvine.experiments.run_files import FORMAT, NIGHTS, PENDING, WRITTEN, read_object
+from fedvine.experiments.run_files import (
+    FORMAT,
+    NIGHTS,
+    PENDING,
+    RECEIPTS,
+    WRITTEN,
+    read_object,
+)
 from fedvine.living import erased
 from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
 
-RECEIPTS = "receipts"
 EXACT, AT_ONCE, CORRECTION = "exact", "at once", "correction"
 # Of a run folder: what an erasure deletes, as it may name persons or rests on their rows.
 TRIAL = ".trial"        # a copy of the folder, while a correction is tried
@@ -132,9 +141,7 @@ def erase(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]] | N
         for which, save in draft["save"].items():
             _count_again(place, found, which, save)
     else:
-        source = {key: found["data"][key] for key in ("digest", "names", "edges", "experiment")
-                  if key in found["data"]}
-        carry(of_kept(place, found, out=place, source=source, keep=False, final=final))
+        carry(of_kept(place, found, out=place, final=final))
     draft |= {"done": now(), "seconds": round(time.monotonic() - began, 1)}
     draft["memory"]["after"] = run_folder.learned(place)
     receipt = place / RECEIPTS / f"{draft['asked'][:10]}-{draft['receipt'][:8]}.json"
@@ -249,7 +256,7 @@ def _write(place: Path, kept: StoredRows, gone: erased.Gone, said: dict[str, Any
         save = _save_before(place, kept, split, gone)
     clients = found.get("split", {}).get("clients")
     facts = {key: value for key, value in kept.facts.items() if key not in _PLAN}
-    facts |= {"read": None, "erased": kept.facts.get("erased", 0) + 1}
+    facts |= {"read": None, "new": [], "erased": kept.facts.get("erased", 0) + 1}
     draft = {
         "format": 1, "receipt": secrets.token_hex(16), "asked": now(), "run": place.name,
         "fedvine": fedvine.__version__, "method": found["method"]["name"], **said,
@@ -306,8 +313,17 @@ def drop(place: Path, last: str | None = None, only: str = "", rests: Iterable[s
     ``rests``: other files. Experiment, rows and receipts stay.
     """
     for written in ("follow.json", WRITTEN):
-        if file := read_object(place / written).get("file"):
-            forget(file)
+        file = read_object(place / written).get("file")
+        try:
+            if isinstance(file, str) and handed.is_own(place, file):
+                forget(file)
+                continue
+            why = "no run of yours in this folder wrote it"
+        except (pa.ArrowException, OSError, ValueError, FedvineError) as error:
+            why = f"it cannot be read: {error}"
+        if file:
+            warnings.warn(f"{file}, which {place / written} names, stays ({why}); delete it if it "
+                          "is this run's.", stacklevel=2)
     for file in (*(place / name for name in rests),
                  *place.glob(f"{NIGHTS}/[0-9]*"), place / NIGHTS / "pieces"):    # its log stays
         shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
@@ -366,7 +382,12 @@ def _lead(place: Path) -> int:
 
 
 def forget_copies(names: Mapping[str, Iterable[str]]) -> None:
-    """Delete the copies of tables in the cache that name somebody who is to be erased."""
+    """Delete the copies of tables in the cache that name somebody who is to be erased.
+
+    Also all that reads which were killed have left there.
+    """
+    for left in (*cache_folder().rglob(".read-*.tmp"), *cache_folder().rglob(".look-*")):
+        shutil.rmtree(left, ignore_errors=True)
     wanted = [name for side in erased.SIDES for name in names.get(side, ())]
     for file in [*cache_folder().rglob("stream.json"), *cache_folder().rglob("graph.json")]:
         with contextlib.suppress(FedvineError, OSError):

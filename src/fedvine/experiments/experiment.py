@@ -48,7 +48,7 @@ from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.experiments import nights, run_folder
 from fedvine.experiments.prepare import check_final
-from fedvine.experiments.run import Run, run
+from fedvine.experiments.run import Run, of_kept, run
 from fedvine.living.gate import Gate
 from fedvine.living.news import Changed
 from fedvine.living.rows import StoredRows
@@ -454,6 +454,9 @@ class Experiment(BaseModel):
                 correct(copy, other, changed == "relearn")
                 self.grown(copy, now, as_of=as_of, anyway=anyway)
             correct(out, other, changed == "relearn")
+            if self.gate is not None and not anyway:    # scores may fall from those of before
+                of_kept(out, run_folder.read_experiment(out), out=out,
+                        final=bool(self.resolved().final)).finish()
             found = self.grown(out, now, as_of=as_of, anyway=anyway)
         if found is not None:
             living, source = found

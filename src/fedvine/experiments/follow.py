@@ -25,6 +25,7 @@ from typing import Any, Protocol, Self
 
 from fedvine.core.errors import FedvineError, TooEarly
 from fedvine.core.files import atomic, cache_folder, caching_in
+from fedvine.data import handed
 from fedvine.data.dates import moment, time_of
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
@@ -291,6 +292,7 @@ class _Follower:
                 Forecasts(made).every(self.top, self.forecasts))
         with atomic(self.out / "follow.json", "w") as file:
             json.dump(self._mark(len(made.plan)), file)
+        handed.remember_file(self.out, str(self.forecasts.absolute()))
         self.say(f"{rows:,} rows in {self.forecasts}")
 
 

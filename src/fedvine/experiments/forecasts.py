@@ -144,6 +144,8 @@ class Forecasts:
         if getattr(self.task, "chances", 0):
             self.chances = of_stages(stage for stage in run.stages or run.measured()
                                      if run.learned is None or stage.t <= run.learned)
+        if end := getattr(self.plan, "bounds", None):       # a client may have newer rows alone
+            self.parts = {n: p for n, p in self.parts.items() if len(p.before(end[-1]))}
         self.fresh = at is not None
         if at is not None:
             self.plan = plan_at(run, self.plan, at)
@@ -209,13 +211,13 @@ class Forecasts:
     def why(self, client: str | int, user: str | int, items: Sequence[str | int]) -> list[str]:
         """Return why the items of :meth:`top` have their scores, in words.
 
-        Empty where the method does not say, for a user whom nobody knows, and where nodes have no
-        directions.
+        Empty where the method does not say, for a user whom nobody knows, where nodes have no
+        directions, and as of a time after the last stage.
         """
         client, user = named(client, "client"), named(user, "user")
         part = self._part(client)
         number = part.src_ids.numbers([user])
-        if not part.directed or not hasattr(self.run.method, "explain"):
+        if self.fresh or not part.directed or not hasattr(self.run.method, "explain"):
             return []
         guests = self._guests(client, [user]) if number[0] < 0 else []
         if number[0] < 0:
@@ -296,10 +298,12 @@ class Forecasts:
 
     def note(self, out: str | os.PathLike[str], count: int) -> None:
         """Note in the run's folder where lists of ``count`` items were written."""
+        from fedvine.data import handed
         if self.run.folder is not None:     # for erasures, and for the page; it may be read alone
             place = out if is_table(str(out)) else Path(out).absolute()
             with contextlib.suppress(OSError), atomic(self.run.folder.path / WRITTEN, "w") as file:
                 json.dump({"file": str(place), "top": count}, file)
+            handed.remember_file(self.run.folder.path, str(place))
 
     def _facts(self) -> dict[str, str]:
         """Return what tells these forecasts from others: when they are of, run and model."""
@@ -454,9 +458,11 @@ class Forecasts:
               wanted: Wanted | None = None) -> Iterator[Best]:
         """Yield blocks of users with their likeliest candidates, of those that are ``wanted``."""
         part = self.parts[client]
+        if count < 1:
+            raise FedvineError(f"{count} items a user were asked for; ask for 1 or more.")
         every, barred = len(self.task.outcomes(part)), self.task.barred(part, self.plan)
         step = max(1, BLOCK // max(1, every))
-        left_out = None if wanted is None else self._left_out(client, wanted)
+        left_out = None if wanted is None else self._left_out(client, wanted, guests)
         codes, most = (None, 0) if wanted is None or wanted.cap is None else (
             _categories(part, wanted.cap[0]), wanted.cap[1])
         for start in range(0, len(users), step):
@@ -466,11 +472,14 @@ class Forecasts:
             if left_out is not None:
                 score = np.where(left_out(some), -np.inf, score)
             if codes is not None:
+                if barred is not None:      # they take no place of their category
+                    score = np.where(barred, -np.inf, score)
                 score = capped(score, codes, most)
             yield best(self.task, part, some, score, count,
                        lambda users, items: self._known(client, users, items), barred)
 
-    def _left_out(self, client: str, wanted: Wanted) -> Callable[[np.ndarray], np.ndarray]:
+    def _left_out(self, client: str, wanted: Wanted, guests: Sequence[str] = ()
+                  ) -> Callable[[np.ndarray], np.ndarray]:
         """Return a function from users int64 [n] to the pairs that no list names, bool [n, items].
 
         Raises :class:`FedvineError` where nodes are of one kind or classes are asked for.
@@ -487,6 +496,9 @@ class Forecasts:
             barred = np.stack([np.maximum(ids.numbers(at), ids.numbers(list(map(unguarded, at))))
                                for ids, at in ((part.src_ids, mine["user"].to_pylist()),
                                                (part.dst_ids, mine["item"].to_pylist()))], 1)
+            late = {name: part.num_src + i for i, name in enumerate(guests)}
+            for row, name in enumerate(mine["user"].to_pylist() if late else ()):
+                barred[row, 0] = late.get(name, late.get(unguarded(name), barred[row, 0]))
             barred = barred[(barred >= 0).all(1)]
 
         def found(users: np.ndarray) -> np.ndarray:

@@ -421,10 +421,14 @@ def of_kept(folder: str | os.PathLike[str], found: dict[str, Any], method: Metho
             **options: Any) -> Run:
     """Return a run on what ``data/`` in a folder keeps, prepared with options of :func:`run`.
 
-    ``found`` is the folder's experiment, ``method`` one in place of its own. Raises
+    ``found`` is the folder's experiment, ``method`` one in place of its own; with ``out`` the run
+    is carried out in that folder. Raises
     :class:`FedvineError` where the method is not known here, or what is kept is another run's.
     """
     place = f"{folder}/experiment.toml"
+    if "out" in options:
+        options |= {"keep": False, "source": {key: found["data"][key] for key in (
+            "digest", "names", "edges", "experiment") if key in found["data"]}}
     try:
         method = method_of(folder, found) if method is None else method
         rows = StoredRows.open(Path(folder) / "data")

@@ -20,6 +20,7 @@ FORMAT = 1          # of a run folder, in its experiment.toml; raised when an ol
 CHOICE = "auto.json"
 PENDING = ".erased"     # in a run folder while persons are being erased
 WRITTEN = "forecasts.json"      # where the forecasts of all users were written last
+RECEIPTS = "receipts"           # of erasures
 NIGHTS, BACK = "nights", ".back"    # what is kept of nights; there while a run goes back
 _KEYS = {"t", "stage", "client", "n", "scores"}
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.data.graph import Graph, Owner
+from fedvine.data.names import name_of
 from fedvine.data.node_data import NodeData
 from fedvine.data.split import LazyParts, Split, owning_node, parts
 from fedvine.data.stream import EventStream
@@ -50,7 +51,8 @@ def marked(kept: StoredRows, names: Mapping[str, Iterable[str]]) -> Gone:
     Raises :class:`FedvineError` for a name that the run does not know, for a node where users and
     items are two kinds, and for a client that a partition made.
     """
-    data, wanted = kept.split.stream, {side: list(names.get(side, ())) for side in SIDES}
+    data, wanted = kept.split.stream, {
+        side: [name_of(name) or name for name in names.get(side, ())] for side in SIDES}
     graph = isinstance(data, Graph)
     ids = (data.names(), data.names()) if graph else (data.src_ids, data.dst_ids)
     if wanted["node"] and not graph and data.bipartite:

@@ -123,10 +123,18 @@ class DgCoLearn(ClientFunctions, Method):
     learning_rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
     schedule: Schedule = Field(
         default="together", description="clients return gradients of sums, too, and the server "
-        "makes one machine's steps (with another exchange than layerwise: as before); or local "
+        "makes one machine's steps (with another exchange than layerwise it is before); or local "
         "epochs, averaging, and new sums before a round, of the shared model; or (Appendix D.2) of "
         "the clients' own models after the first or last epoch of every round, or after the last "
         "of the first or the middle round")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gradients_need_layers(cls, values: Any) -> Any:
+        """Take local epochs for an exchange that has no gradients."""
+        other = isinstance(values, dict) and values.get("exchange", "layerwise") in FEATURES
+        return {**values, "schedule": "before"} if other and values.get(
+            "schedule", "together") == "together" else values
 
     @model_validator(mode="after")
     def _bounds_need_the_changed_set(self) -> Self:

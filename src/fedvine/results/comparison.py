@@ -95,9 +95,8 @@ class Comparison:
     def beats(self, entry: Entry, rival: Entry, key: str) -> bool:
         """Return whether the paired difference, less its half width, is above 0.
 
-        Where there is no interval the mean alone counts, and so it does with fewer than
-        :data:`fedvine.results.tables.FEW_SEEDS` common seeds: their interval is too wide to tell
-        anything, and is not shown.
+        Where there is no interval the mean alone counts, as with fewer than
+        :data:`fedvine.results.tables.FEW_SEEDS` common seeds of runs without replicates of users.
         """
         found = self.difference(entry, rival, key)
         return found.mean is not None and found.mean - (
@@ -219,7 +218,8 @@ class Comparison:
     def rivalry(self) -> list[str]:
         """Return the sentences about simple rivals that are not beaten or not in the table."""
         key, of = self.shown.judged_by
-        few = all(len(e.records) < FEW_SEEDS for e in self.entries)
+        few = all(x.over == EACH for e in self.entries for k in self.shown.main
+                  if e.values(k) and (x := self.estimate(e, k)))
         found = [UNBEATEN_FEW if few else UNBEATEN] if any(
             self.unbeaten(e, k) for e in self.entries for k in self.shown.scores) else []
         for rival in self.entries:

@@ -191,9 +191,9 @@ def difference(entry: Entry, to: Entry, key: str, simple: Collection[str]) -> Es
 
 
 def _with_seeds(half: float, values: list[float], chance: bool) -> float:
-    """Return the half width over users, and over seeds too where a method with chance has few."""
-    few = chance and 1 < len(values) < FEW_SEEDS
-    return math.hypot(half, metrics.mean_interval(values)[1]) if few else half
+    """Return the half width over users, and over seeds too where a method has chance."""
+    return (math.hypot(half, metrics.mean_interval(values)[1]) if chance and len(values) > 1
+            else half)
 
 
 def _over_seeds(a: list[float], b: list[float], apart: list[float]) -> Estimate:

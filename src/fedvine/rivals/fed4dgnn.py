@@ -48,6 +48,7 @@ class Fed4DGnn(STFL):
     """Training on the newest snapshot, models averaged and exchanged in turn."""
 
     name: ClassVar[str] = "fed4dgnn"
+    revision: ClassVar[int] = 2         # no former snapshot after a gap
     refreshes: ClassVar[Refresh] = "stage"     # a snapshot is taken in as a whole
 
     follow: bool = Field(default=True, description="learn the newest snapshot from the one before "
@@ -63,16 +64,17 @@ class Fed4DGnn(STFL):
     def setup(self, client: Client) -> None:
         super().setup(client)
         client.former = client.newest = np.zeros((2, 0), np.int32)
+        client.taken = -2           # the stage of the newest
 
     # -- two snapshots -----------------------------------------------------------------------------
     def keep(self, client: Client) -> None:
         """Keep the newest snapshot, and the former one where this stage follows it."""
         new = np.stack(edges(client.stage)).astype(np.int32)
+        client.former = new[:, :0]      # the follow-up is missing here
         if new.shape[1]:
-            client.former = client.newest if self.follow else new[:, :0]
-            client.newest = new
-        else:  # the follow-up is missing here
-            client.former = new
+            if self.follow and client.place[0] == client.taken + 1:
+                client.former = client.newest
+            client.newest, client.taken = new, client.place[0]
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
         """Return the newest snapshot, which forecasts pass messages over."""

@@ -105,7 +105,7 @@ class Lander(Target):
     """TARGET with embeddings and generated nodes near anchors that follow from classes' names."""
 
     name: ClassVar[str] = "lander"
-    space: ClassVar[dict[str, Any]] = {"distillation": (0.05, 5.0, "log"),
+    space: ClassVar[dict[str, Any]] = {"distillation": (0.05, 5.0, "log"), "among": ["open"],
                                        "anchoring": (0.5, 10.0, "log"),
                                        "radius": [0.005, 0.015, 0.05]}
 
@@ -203,7 +203,7 @@ class Lander(Target):
                 for c in set(y.tolist())}
         far = bound(f[nodes], torch.stack([near[c] for c in y.tolist()]).to(y.device),
                     self.radius)
-        return self.among_open(client, scores[nodes], y) + self.anchoring * far
+        return self.entropy(client, scores[nodes], y) + self.anchoring * far
 
     def held(self, client: Client, draw: torch.Generator) -> torch.Tensor:
         """Compute the second term of (a) without a_pre over a draw of rows, a scalar."""

@@ -35,8 +35,9 @@ What they leave open, or what is done otherwise here:
 - the code makes each batch with a copy of G, and moves G by first-order meta-gradients; here one
   G learns on. Rows are not augmented
 - clients have different tasks. "Old" classes are those that any client has trained on in earlier
-  tasks; the first term of (b) is over a client's own classes and all that are not old. In the code
-  both are cut at one number of classes
+  tasks. In the code the first term of (b) is over the classes that are not old, as all clients have
+  one task; here soon all classes are old, and with ``among = "open"`` (a client's own and those
+  that are not old) a new task is hardly learned: AM on Cora 17 to 26 points lower than with "all"
 - the code's student begins from random weights and has SGD; here from the network's first weights,
   with Adam
 """
@@ -67,7 +68,8 @@ class Target(FedAvg):
     """Distillation of the old global model on nodes that the server generated from it."""
 
     name: ClassVar[str] = "target"
-    space: ClassVar[dict[str, Any]] = {"distillation": (1.0, 100.0, "log"),
+    revision: ClassVar[int] = 2         # the loss of a new task is over all classes
+    space: ClassVar[dict[str, Any]] = {"distillation": (1.0, 100.0, "log"), "among": ["open"],
                                        "w_statistics": (0.01, 10.0, "log"),
                                        "generator_learning_rate": [0.002, 0.01]}
 
@@ -75,6 +77,9 @@ class Target(FedAvg):
 
     criterion: Literal["cross-entropy"] = Field(  # type: ignore[assignment]
         default="cross-entropy", description="of a node; the loss is its mean over nodes")
+    among: Literal["all", "open"] = Field(
+        default="all", description="classes that the first term of (b) is over: all, or a client's "
+        "own and those that nobody has learned")
     distillation: float = Field(default=25.0, ge=0, description="weight of distillation in (b)")
     temperature: float = Field(default=2.0, gt=0, description="of distillation, T")
     batch: int = Field(default=64, ge=1, description="rows of a batch")
@@ -235,11 +240,11 @@ class Target(FedAvg):
     def new(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Compute the first term of (b), a scalar; None without labelled nodes."""
         graph, nodes, y = self.labelled(client)
-        return self.among_open(client, client.model(graph, draw)[nodes], y) if len(y) else None
+        return self.entropy(client, client.model(graph, draw)[nodes], y) if len(y) else None
 
-    def among_open(self, client: Client, scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Compute the cross-entropy over the task's classes ``y`` and those that are not old."""
-        open_ = torch.from_numpy(~client.old).to(y.device)
+    def entropy(self, client: Client, scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Compute the cross-entropy of classes ``y``, over the classes of ``among``."""
+        open_ = torch.from_numpy(~client.old | (self.among == "all")).to(y.device)
         open_[y] = True
         return functional.cross_entropy(scores.masked_fill(~open_, -1e9), y)
 

@@ -226,7 +226,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
         if y is not None and (none := self._missing(values)).any():
             if none.all():
                 raise FedvineError("y has no known class.")
-            stand = np.where(none, values[~none][0], values)
+            stand = np.array(np.where(none, values[~none][0], values).tolist())
         how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "reset": reset}
         if reset or y is not None:
             x, _ = validate_data(self, found.x, stand, **how)
@@ -239,9 +239,10 @@ class NodeClassifier(ClassifierMixin, OfMethod):
 
     def _missing(self, values: np.ndarray) -> np.ndarray:
         """Return which classes are not known, bool [n]."""
-        if self.unlabelled is not None:
+        if self.unlabelled is not None and self.unlabelled == self.unlabelled:
             return np.array([value == self.unlabelled for value in values.tolist()], bool)
-        return pd.isna(values) if values.dtype.kind == "O" else np.zeros(len(values), bool)
+        gaps = values.dtype.kind == "O" or self.unlabelled is not None      # that is NaN
+        return pd.isna(values) if gaps else np.zeros(len(values), bool)
 
     def _known(self, values: np.ndarray) -> np.ndarray:
         return np.unique(values[~self._missing(values)])

@@ -166,16 +166,16 @@ class LinkPrediction(Task):
         return part.dst_ids
 
     def barred(self, part: EventStream, plan: Plan) -> np.ndarray | None:
-        """Return the items that are no candidates at the plan's end: listed ones without an edge.
+        """Return the items that are no candidates at the plan's end: those without an edge before.
 
         With ``candidates = "catalogue"`` only those that are not listed yet.
         """
         table = part.dst_table
-        if table is None or not part.bipartite or self.candidates == "dataset":
+        if not part.bipartite or self.candidates == "dataset":
             return None
         found = np.ones(part.num_dst, bool)
         found[np.asarray(part.before(plan.bounds[-1]).dst)] = False
-        if self.candidates == "catalogue":
+        if table is not None and self.candidates == "catalogue":
             found &= ~(np.asarray(table.known) & (table.since <= plan.bounds[-1]))
         return found if found.any() else None
 

@@ -146,7 +146,9 @@ class Task(BaseModel):
             raise FedvineError(f"Runs of {cls.model_fields['task'].default}s do not go on when "
                                "their data grow; leave out --open.")
         plan = open_plan(stream, cls.stage_size(stream, stages), as_of=as_of)
-        return stream.before(plan.bounds[-1]).split(**split), plan
+        whole = stream.before(plan.bounds[-1])
+        whole.notes = stream.notes
+        return whole.split(**split), plan
 
     @classmethod
     def stage_size(cls, stream: Any, stages: int | str | None) -> int | str:

@@ -160,8 +160,8 @@ def _sqlite_bound(time: str, _: int | None, look: Look) -> str:
     if look.form is not None:
         return ""
     assert look.since is not None
-    if not look.dates:      # text is above all numbers for SQLite
-        return f" WHERE {time} >= {look.since!r} OR {time} IS NULL"
+    if not look.dates:      # a column of text is compared as text
+        return (f" WHERE {time} >= {look.since!r} OR typeof({time}) = 'text' OR {time} IS NULL")
     unix = f"strftime('%s', {time})"
     return (f" WHERE typeof({time}) <> 'text' OR {unix} IS NULL OR CAST({unix} AS INTEGER) >= "
             f"{look.second()}")

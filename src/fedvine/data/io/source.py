@@ -189,7 +189,7 @@ def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wan
     shut(connection, plain + exact)
     parquet = kinds[0] == "Parquet"
     heads: list[Any] = ([parquet_head(connection, path) for path in exact] if parquet else
-                        [header(path, kinds[0] == "gzip", wanted) for path in paths])
+                        [header(path, kinds[0] == "gzip", wanted, whole) for path in paths])
 
     def part(chosen: Sequence[str], head: Any) -> Part:
         relation = (_parquet if parquet else _csv)(chosen, head, kinds[0], named)
@@ -338,7 +338,7 @@ def in_arrow(frame: Any, wanted: Sequence[str] | None = None) -> tuple[pa.Table,
     else:
         raise TypeError("Type Error: it has no columns")
     texts = [str(name) for name in names]
-    for name in wanted or ():
+    for name in texts if wanted is None else wanted:
         if texts.count(name) > 1:
             raise FedvineError(f'the frame has {texts.count(name)} columns named "{name}"; rename '
                                "all but one.")
@@ -355,6 +355,8 @@ def _column(values: Any) -> pa.Array | pa.ChunkedArray:
         if isinstance(getattr(values, "dtype", None), pd.CategoricalDtype):
             values = values.astype(values.cat.categories.dtype if not values.isna().any()
                                    else object)
+        elif isinstance(getattr(values, "dtype", None), pd.PeriodDtype):
+            values = values.astype(str).where(values.notna(), None)
         try:
             values = pa.array(values if hasattr(values, "dtype") else list(values),
                               from_pandas=True)
@@ -365,7 +367,9 @@ def _column(values: Any) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_dictionary(kind):
         values = values.cast(kind.value_type)
         kind = values.type
-    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_null(kind):
+    if isinstance(kind, pa.BaseExtensionType):      # as text: months of pandas, UUIDs
+        values = pa.array([None if v is None else str(v) for v in values.to_pylist()], pa.string())
+    elif pa.types.is_null(kind):
         values = values.cast(pa.string())
     elif pa.types.is_float16(kind):
         values = values.cast(pa.float32())
@@ -376,13 +380,14 @@ def _column(values: Any) -> pa.Array | pa.ChunkedArray:
 _VALUE = re.compile(r"[+-]?[0-9]+([.,:/-][0-9]+)*( [0-9:]+)?")     # a number or a date, no name
 
 
-def header(path: Path, packed: bool, wanted: Sequence[str]) -> tuple[list[str], str, int]:
+def header(path: Path, packed: bool, wanted: Sequence[str], whole: bool = False
+           ) -> tuple[list[str], str, int]:
     """Return names (without spaces around them), delimiter and number of lines before the names.
 
     Lines before the names are blank ones, and a first line ``sep=;`` as spreadsheets write it. The
     delimiter is found by the ``wanted`` columns; if several, they are to be there. Raises
-    :class:`FedvineError` for a file that is empty or no CSV, or has a wanted column twice, or whose
-    first line is of values or separated by blanks.
+    :class:`FedvineError` for a file that is empty or no CSV, or has a wanted column twice (any, if
+    ``whole``), or whose first line is of values or separated by blanks.
     """
     try:
         with gzip.open(path) if packed else open(path, "rb") as file:
@@ -402,7 +407,7 @@ def header(path: Path, packed: bool, wanted: Sequence[str]) -> tuple[list[str], 
         raise FedvineError(f"{path} is empty.")
     found = [([name_of(name) or "" for name in names], d) for names, d in found]
     names, delimiter = max(found, key=lambda pair: (len(set(wanted) & set(pair[0])), len(pair[0])))
-    for name in wanted:
+    for name in filter(None, names) if whole else wanted:
         if names.count(name) > 1:
             raise FedvineError(f'{path} has {names.count(name)} columns named "{name}"; '
                                "rename all but one.")
