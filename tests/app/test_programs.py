@@ -8,6 +8,7 @@ import asked
 import pytest
 from asked import get
 
+from fedvine.experiments.erase import erase
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.reopened import forecasts_of, open_run
 
@@ -135,3 +136,19 @@ def test_what_may_be_asked_is_said_for_machines(runs):
             "error"}
         assert all(one["parameters"][0] == {"name": "name", "in": "path", "required": True,
                                             "schema": {"type": "string"}} for one in ways.values())
+
+
+def test_an_erased_user_is_answered_no_longer(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(programs, "LOOK", 0.0)
+    shutil.copytree(runs / "plus", "plus")
+    app, found = application(["plus"]), forecasts_of("plus")
+    first, second = (found.parts["ada"].src_ids[i] for i in (3, 4))
+    paths = [f"/runs/plus/forecasts?client=ada&user={user.replace('=', '%3D')}" for user in (
+        first, second)]
+    assert [get(app, path)[0] for path in paths] == [200, 200]
+    erase("plus", {"user": [first]}, exact=True)
+    assert [get(app, path)[0] for path in paths] == [400, 200]
+    found.every(4, "all.csv")
+    erase("plus", {"user": [second]})
+    assert [get(app, path)[0] for path in paths] == [400, 400]

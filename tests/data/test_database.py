@@ -92,6 +92,14 @@ def test_the_database_leaves_out_what_is_before_the_time(monkeypatch):
             assert fetched.count("at") == len(whole) - 50
 
 
+def test_numbers_of_times_in_a_column_of_text_are_compared_as_numbers():
+    with contextlib.closing(shop([(*row[:2], str(980 + row[2]), *row[3:]) for row in ROWS],
+                                 kinds="user, item, at TEXT, town, price")):
+        found = read("SELECT * FROM sales", database="sqlite:shop.db", store="late",
+                     look=Look(since=995.0, dates=False), **COLUMNS)
+        assert [t for t in found.t.tolist() if t >= 995] == list(range(995, 1040))
+
+
 @pytest.mark.parametrize("query", [
     "DELETE FROM sales RETURNING *", "SELECT * FROM sales; DELETE FROM sales",
     "WITH gone AS (DELETE FROM sales RETURNING *) SELECT * FROM gone", "PRAGMA user_version = 3",

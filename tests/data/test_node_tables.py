@@ -80,6 +80,7 @@ def test_types_of_a_parquet_file_are_used():
     ("", "is empty"),
     ("id,age\nu1,1\nu2,inf\n", 'column "age" holds "inf" in row 2'),
     ("id,age\nu1,1e39\n", 'column "age" holds "1e39" in row 1'),
+    ("id,age,age\nu1,1,2\n", 'has 2 columns named "age"'),
     ("id,age\nx,1\n", 'no "id" is one of the 4 users of the edges, such as "u0"'),
 ])
 def test_a_wrong_table_is_refused_in_a_sentence(text, said):

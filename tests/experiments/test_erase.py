@@ -1,6 +1,7 @@
 """Erased persons: a run is then what it would have been without them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from wrong import fedvine, refused
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import unpack
+from fedvine.data import handed
 from fedvine.experiments.answers import read_tables
 from fedvine.experiments.erase import erase, prepared
 from fedvine.experiments.experiment import Experiment
@@ -41,7 +43,7 @@ def made(method="popularity", **more):
     return Experiment.model_validate({
         "data": {"source": "shop.csv", "src": "user", "dst": "item", "time": "at",
                  "client": "town", "weight": "price"},
-        "method": {"name": method, **METHODS[method]}, "stages": "10",
+        "method": {"name": method, **METHODS.get(method, {})}, "stages": "10",
         "protocol": {"positives": 20, "negatives": 5}, **more})
 
 
@@ -373,3 +375,50 @@ def test_flights_of_a_tail_number():
                     protocol=run.protocol).finish()
     assert equal(memory("run")[0], memory("other")[0])
     assert scores(found.run("exact").finish()) == scores(other)
+
+
+def test_what_other_files_and_killed_reads_leave_of_a_person():
+    names = ("José", "Ada")
+    write([*ROWS, *((name, "i1", 100 + n, "ada", 1) for n, name in enumerate(names))])
+    made(open_end=True).run("run").finish()
+    write([*ROWS, *((name, "i1", 100 + n, "ada", 1) for n, name in enumerate(names)),
+           *((f"u{n}", "i2", 121 + n, "Bank Cydonia", 1) for n in range(30))])
+    made(open_end=True).run("run").finish()
+    assert b"Cydonia" in Path("run/data/rows.json").read_bytes()
+    (Path("cache") / ".read-1.tmp").mkdir(parents=True)
+    Path("cache/.read-1.tmp/work.duckdb").write_text("Ada")
+    forecasts_of("run").every(4, "all.parquet")
+    Path("all.parquet").write_text("x")
+    with pytest.warns(UserWarning, match=r"all\.parquet, which .*, stays \(it cannot be read"):
+        erase("run", {"user": ["Jose\u0301"], "client": ["Bank Cydonia"]}, exact=True)  # in NFD
+    assert not Path("cache/.read-1.tmp").exists()
+    assert not {"José", "Cydonia"} & set(re.findall(r"\w+", bytes_of("run/data").decode(
+        errors="ignore")))
+
+
+def test_a_note_of_somebody_elses_run_opens_and_deletes_nothing(tmp_path):
+    write(ROWS)
+    made().run("run").finish()
+    forecasts_of("run").every(4, "all.csv")
+    assert handed.is_own(Path("run"), str(Path("all.csv").absolute()))
+    shutil.copytree("run", "copy")
+    with pytest.warns(UserWarning, match="no run of yours"):
+        erase("copy", {"user": ["u4"]}, exact=True)
+    assert Path("all.csv").exists()
+
+
+def test_a_night_with_a_correction_goes_through_the_gate_of_scores():
+    rows = [(f"u{n % 6}", f"i{n % 6}", n, "ada", 1) for n in range(160)]
+    gate = {"stop_on": ["scores"]}
+
+    def night():
+        made("recency", open_end=True, gate=gate).run("run", changed="relearn").finish()
+
+    write(rows[:130])
+    night()
+    write(rows[:140])
+    night()
+    write([("u1", "i5", 3, "ada", 1) if row[2] == 3 else row for row in rows[:140]] + [
+        (f"u{n % 6}", f"i{(n + 2 + n % 3) % 6}", n, "ada", 1) for n in range(140, 160)])
+    with pytest.raises(FedvineError, match="the gate is closed: mrr of the model of stage 15"):
+        night()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 import polars
+import pyarrow
 import pytest
 import shop
 from hypothesis import given
@@ -23,6 +24,7 @@ from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run
 from fedvine.methods.fedlink_plus import FedLinkPlus
+from fedvine.methods.popularity import Popularity
 from fedvine.tasks.link_prediction import LinkPrediction
 
 
@@ -306,3 +308,49 @@ def test_the_csv_file_of_forecasts_is_read_back(tmp_path):
     rows.drop("score", "known").write_csv(tmp_path / "pairs.csv")
     assert found.pairs(tmp_path / "pairs.csv", tmp_path / "scored.csv") == (8, 8)
     assert polars.read_csv(tmp_path / "scored.csv")["score"].to_list() == rows["score"].to_list()
+
+
+def test_lists_of_an_unfinished_run_name_no_later_item_and_no_later_client(tmp_path):
+    draw = np.random.default_rng(0)
+    rows = pandas.DataFrame({"src": [f"u{i}" for i in draw.integers(0, 9, 60)], "time": range(60),
+                             "dst": ["i1", "i2", "i3"] * 10 + ["late1", "late2"] * 15,
+                             "town": ["ada"] * 50 + ["zed"] * 10})
+    stream = fedvine.from_frame(rows, src="src", dst="dst", time="time", client="town")
+    made = run(Popularity(), stream.split(by="town"), stream.by_count(10), out=tmp_path / "half",
+               save_every=0)
+    next(stage for stage in made if stage.t == 1)
+    opened = fedvine.open_run(tmp_path / "half")
+    assert {one.item for one in opened.predict("ada", rows.src[0], 9)} == {"i1", "i2", "i3"}
+    for question in (lambda: opened.predict("zed", rows.src[0], 2),
+                     lambda: opened.predict("ada", rows.src[0], 0)):
+        with pytest.raises(FedvineError, match=r"zed|ask for 1 or more"):
+            question()
+    forecasts_of(tmp_path / "half").every(2, tmp_path / "all.csv")
+
+
+def test_items_that_are_no_candidates_take_no_place_of_a_category(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("edges.csv").write_text("u,i,t,town\n" + "".join(
+        f"u{n % 5},i{(n * 3) % 8 + (n % 2) * 8},{n},{('ada', 'bo')[n % 2]}\n" for n in range(80)))
+    Path("items.csv").write_text("i,shelf\n" + "".join(f"i{n},s{n % 4}\n" for n in range(16)))
+    Path("users.csv").write_text("u,age\n" + "".join(f"u{n},{n}\n" for n in range(7)))
+    Experiment.model_validate({"data": {
+        "source": "edges.csv", "src": "u", "dst": "i", "time": "t", "client": "town",
+        "users": "users.csv", "items": "items.csv"}, "method": {"name": "popularity"},
+        "stages": "10"}).run("run").finish()
+    found = forecasts_of("run")
+    with monkeypatch.context() as patch:
+        draw = np.random.default_rng(0)
+        patch.setattr(Forecasts, "_ask", lambda self, client, asked: draw.random(len(asked["src"])))
+        found.every(4, "all.csv", wanted=Wanted(cap=("shelf", 1)))
+    for (client, _), rows in pandas.read_csv("all.csv").groupby(["client", "user"]):
+        part = found.parts[client]
+        there = {part.dst_ids[i] for i in part.dst.tolist()}
+        assert set(rows.item) <= there and len(rows) == len({int(i[1:]) % 4 for i in there})
+    # also a user without an edge does not get what was excluded
+    first = found.top("ada", "u6", 1)[0].item
+    out = pyarrow.table({"client": ["ada"], "user": ["u6"], "item": [first]})
+    found.every(3, "all.csv", wanted=Wanted(exclude=out))
+    lists = pandas.read_csv("all.csv")
+    assert len(lists[lists.user == "u6"]) and first not in set(
+        lists[(lists.user == "u6") & (lists.client == "ada")].item)

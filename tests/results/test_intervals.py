@@ -105,6 +105,14 @@ def test_the_sentences_say_what_was_used_and_how_it_was_corrected():
                                        f"={2 * least:.3f}".replace("0.", "."))
 
 
+@pytest.mark.parametrize("seeds", [2, 3, 4, 8])
+def test_a_difference_to_a_method_without_chance_is_no_surer_than_its_seeds(seeds):
+    ours = entry("a", "fedlink", [0.6 + 0.1 * (-1) ** n for n in range(seeds)], 0.01)
+    found = difference(ours, entry("b", "popularity", [0.6] * seeds, 0.01, 0.002), "auc_new",
+                       TASK.shown.simple)
+    assert found.half > 0.05 and found.p > 0.05
+
+
 @pytest.mark.slow
 def test_replicates_reach_the_table_and_change_nothing_else(tmp_path, monkeypatch):
     quick.here(monkeypatch)

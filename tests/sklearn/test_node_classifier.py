@@ -130,7 +130,9 @@ def test_labels_of_nodes_that_were_there_come_later(frame):
 
 @pytest.mark.parametrize(("y", "unlabelled"), [
     (np.array([0, 1, -1] * 30), -1), (np.array(["a", "b", "?"] * 30), "?"),
-    (np.array(["a", "b", None] * 30, object), None), (pd.Series(["a", "b", None] * 30), None)])
+    (np.array(["a", "b", None] * 30, object), None), (pd.Series(["a", "b", None] * 30), None),
+    (np.array([0, 1, None] * 30, object), None), (np.array([0, 1, np.nan] * 30), np.nan),
+    (pd.Series([0, 1, None] * 30, dtype="Int64"), np.nan)])
 def test_nodes_without_a_class(graph, y, unlabelled):
     made = classifier(unlabelled=unlabelled).fit(graph[0], y, graph[2])
     assert made.classes_.tolist() in ([0, 1], ["a", "b"])
