@@ -222,7 +222,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
         """Return the nodes of a call with checked features, and their classes, [n] or [0]."""
         found = nodes(X, self.node, self.client)
         values: Any = None if y is None else column_or_1d(np.asarray(y), warn=True)
-        stand = values              # with a class for each node
+        stand: Any = values         # with a class for each node
         if y is not None and (none := self._missing(values)).any():
             if none.all():
                 raise FedvineError("y has no known class.")
