@@ -60,8 +60,9 @@ def rows():
         "town": np.where(user < 6, LONG, "rye")})
 
 
-def made(rows, method, folder, **kind):
+def made(rows, method, folder, directed=True, **kind):
     stream = fv.from_frame(rows, src="src", dst="dst", time="time", client="town", **kind)
+    stream = stream if directed else stream.with_direction(False)
     plan = stream.by_count(60)
     return fv.run(method, stream.split(by="town"), plan, out=folder).finish()
 
@@ -98,6 +99,19 @@ def test_fedlink_scores_the_same_outside(rows, method, tmp_path):
         users, items = pairs_of(run.parts["rye"])
         assert np.allclose([z[0][u] @ z[1][i] for u, i in zip(users, items, strict=True)],
                            scored(run, "rye", users, items), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [fv.FedLink.tiny(), fv.FedLinkPlus.tiny()], ids=repr)
+def test_scores_of_edges_without_direction_are_the_same_outside(rows, method, tmp_path):
+    rows = rows.assign(dst="u/" + (rows.dst % 12).astype(str))
+    run = made(rows, method, tmp_path / "run", bipartite=False, directed=False)
+    export(tmp_path / "run", tmp_path / "out", top=100)
+    part = run.parts["rye"]
+    pairs = {(part.src_ids[a], part.dst_ids[b]) for a, b in zip(part.src, part.dst, strict=True)}
+    users, items = map(list, zip(*sorted(pairs), strict=True))
+    assert np.allclose(outside(tmp_path / "out", "scores", "rye", users, items),
+                       scored(run, "rye", users, items), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

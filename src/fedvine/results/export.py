@@ -228,6 +228,7 @@ def _write(out: Path, found: Exported, run: Run, say: Callable[[str], object]) -
     about = {"script": found.script, "method": run.method.name,
              "fields": run.method.model_dump(mode="json"), "clients": sorted(run.parts),
              "folders": folders,
+             "directed": all(getattr(p, "directed", True) for p in run.parts.values()),
              "classes": list(getattr(next(iter(run.parts.values()), None), "classes", ()))}
     (out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     if found.script:

@@ -58,10 +58,14 @@ def arrays(client=None):
 def scores(client, users, items):
     """Return the scores float64 [n] of pairs of names at a client; higher is likelier.
 
-    NaN for a pair that was not exported (fedlink_plus).
+    NaN for a pair that was not exported (fedlink_plus). Where edges have no direction a score is
+    the mean of both.
     """
-    return {"fedlink": of_embeddings, "fedlink_plus": of_features, "dgcolearn": of_rows}[
-        about("script")](client, users, items)
+    script = about("script")
+    one = {"fedlink": of_embeddings, "fedlink_plus": of_features, "dgcolearn": of_rows}[script]
+    if about("directed") or script == "dgcolearn":
+        return one(client, users, items)
+    return (one(client, users, items) + one(client, items, users)) / 2
 
 
 # -- FedLink: GraphSAGE over the edges that the client keeps ---------------------------------------

@@ -203,6 +203,8 @@ def _pairs(forecasts: Forecasts, method: FedLinkPlus, client: Client, name: str,
             part.src[own].astype(np.int64) * part.num_dst + part.dst[own],
             np.repeat(best.user, there.sum(1)) * part.num_dst + best.item[there]]))
         src, dst = np.divmod(pairs, part.num_dst)
+        if not part.directed:       # a score is the mean of both directions
+            src, dst = np.append(src, dst), np.append(dst, src)
         x = scoring.features(client, src, dst, np.full(len(src), asked),
                              travel.lent(client.counts, None), method.near_by)
         yield pa.table({"user": users.take(pa.array(src)), "item": items.take(pa.array(dst)), **{
