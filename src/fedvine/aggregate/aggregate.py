@@ -139,9 +139,9 @@ class Sum(Aggregate):
             return dict(clients.call(*what, quorum=enough / max(len(set(of)), 1), later=False,
                                      step=step, **options).items())
 
-        kind = bool(function.__whole__), bool(function.__plain__)   # type: ignore[attr-defined]
-        keys = ask(1, self.sum_keys, number := time.time_ns(), kind[0],
-                   digest_of(function.__name__, same), kind[1], of=clients.names, expect=KEYS)
+        whole, plain = function.__whole__, function.__plain__   # type: ignore[attr-defined]
+        keys = ask(1, self.sum_keys, number := time.time_ns(), whole,
+                   digest_of(function.__name__, same), plain, of=clients.names, expect=KEYS)
         keys, needed = alike(keys, enough, number)
         enough = max(enough, needed)
         listed = [sent["listed"] for sent in keys.values() if sent["listed"]]
@@ -173,11 +173,11 @@ class Sum(Aggregate):
 
     @on_client
     def sum_keys(self, client: Client, number: int, whole: bool = False, what: bytes = b"",
-                 bare: bool = False) -> dict[str, Any]:
+                 plain: bool = False) -> dict[str, Any]:
         """Return signed keys for one sum (exchange 0); ``number`` must be above all before.
 
         Also what the client gives, and what the sum must be of. ``whole``: it is also of rows of
-        earlier stages; ``bare``: it gets no noise; ``what``: a digest of the function and its
+        earlier stages; ``plain``: it gets no noise; ``what``: a digest of the function and its
         arguments. That, the run, its plan and the stage are signed, so all clients of a sum are
         asked for the same.
         """
@@ -187,12 +187,12 @@ class Sum(Aggregate):
                                "refused.")
         identity = identity_of(client)
         client.sums.pop("released", None)       # the noise in a sum that was never opened
-        client.sums |= {"number": number, "whole": whole is True, "plain": bare is True,
+        client.sums |= {"number": number, "whole": whole is True, "plain": plain is True,
                         "what": what, "t": client.place[0]}
         kept = self.remembers(client)
         client.sums["party"] = Party(
             identity, number, self.needed(len(identity.roster)),
-            digest_of(client.terms, [client.place[0], whole is True, bare is True, what]),
+            digest_of(client.terms, [client.place[0], whole is True, plain is True, what]),
             **kept.terms(client, self.grain, whole is True) if kept else NO_TERMS)
         return client.sums["party"].keys()
 
@@ -224,10 +224,10 @@ class Sum(Aggregate):
 
     # -- what of a stage is in sums -------------------------------------------------------------
     def begins(self, client: Client) -> int:
-        """Note that the client takes in its stage, whose number is returned, and does so once.
+        """Note that the client takes in its stage now; return the stage's number.
 
-        Of a method whose sums are of what it has taken in: before that, it gives none of the stage,
-        so that they are of the rows that are said to be in them.
+        Sums of what a client has taken in are of this stage's rows only after it did so, and only
+        if it did so once. Raises :class:`FedvineError` for a second time, and for an earlier stage.
         """
         if client.place[0] <= client.observed:
             raise FedvineError("The server let a client take in a stage twice; refused.")

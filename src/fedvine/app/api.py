@@ -352,9 +352,13 @@ class Asked:
                     self._take(found, ends)
 
     def _saved(self) -> tuple[Any, list[tuple[str, int]]]:
-        """Return what tells erasures apart, and states of the run, each file with its time."""
+        """Return the erasures so far and whether one is under way; and the saves with their times.
+
+        An erasure writes saves anew under their names.
+        """
         found, place = [], self.seen.folder
-        for path in (*place.glob("**/saves/[0-9]*"), place / "data", place / "summary.json"):
+        for path in (*place.glob("saves/[0-9]*"), *place.glob("final/saves/[0-9]*"),
+                     place / "data", place / "summary.json"):
             with contextlib.suppress(OSError):
                 found.append((str(path), path.stat().st_mtime_ns))
         erased = sorted(path.name for path in (place / RECEIPTS).glob("*"))

@@ -454,7 +454,7 @@ class Experiment(BaseModel):
                 correct(copy, other, changed == "relearn")
                 self.grown(copy, now, as_of=as_of, anyway=anyway)
             correct(out, other, changed == "relearn")
-            if self.gate is not None and not anyway:    # scores may fall from those of before
+            if self.gate is not None and not anyway:    # it compares with these scores
                 of_kept(out, run_folder.read_experiment(out), out=out,
                         final=bool(self.resolved().final)).finish()
             found = self.grown(out, now, as_of=as_of, anyway=anyway)

@@ -4,8 +4,8 @@ An interval is over seeds, or over users where seeds say nothing. Seeds draw fir
 order of training and the queries. In a method without a model they change only the queries, so that
 an interval over seeds would say how well its score is measured on these users, and nothing of
 others; and fewer than four give none. There the interval is one over users, by replicates
-(:mod:`fedvine.tasks.metrics`), where the runs have them; two or three seeds of a method with
-chance widen it by what they differ (the root of the sum of squares).
+(:mod:`fedvine.tasks.metrics`), where the runs have them; where a method has chance, the interval
+over its seeds is added (as the root of the sum of squares).
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Fed4DGnn(STFL):
     def keep(self, client: Client) -> None:
         """Keep the newest snapshot, and the former one where this stage follows it."""
         new = np.stack(edges(client.stage)).astype(np.int32)
-        client.former = new[:, :0]      # the follow-up is missing here
+        client.former = new[:, :0]      # none, where this stage does not follow the newest
         if new.shape[1]:
             if self.follow and client.place[0] == client.taken + 1:
                 client.former = client.newest

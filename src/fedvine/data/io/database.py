@@ -161,7 +161,7 @@ def _sqlite_bound(time: str, _: int | None, look: Look) -> str:
         return ""
     assert look.since is not None
     if not look.dates:      # a column of text is compared as text
-        return (f" WHERE {time} >= {look.since!r} OR typeof({time}) = 'text' OR {time} IS NULL")
+        return f" WHERE {time} >= {look.since!r} OR typeof({time}) = 'text' OR {time} IS NULL"
     unix = f"strftime('%s', {time})"
     return (f" WHERE typeof({time}) <> 'text' OR {unix} IS NULL OR CAST({unix} AS INTEGER) >= "
             f"{look.second()}")
