@@ -1,8 +1,8 @@
 """Scores, weights and states of small runs in float64 are those that are written down.
 
 They were computed by an earlier version that computed the rows of all nodes in every pass and
-dropped those that had not changed; "one layer local" without its shortcut, which left out the
-model. Every backbone, exchange, schedule and rival of the family is there.
+dropped those that had not changed; those of local epochs on edges since a client's random ends are
+its own nodes. Every backbone, exchange, schedule and rival of the family is there.
 """
 
 import json

@@ -20,13 +20,15 @@ from fedvine.tasks.link_prediction import LinkPrediction
 
 
 def learned(src: np.ndarray, dst: np.ndarray, users: int, items: int | None,
-            deleted: np.ndarray | None = None) -> list[tuple[Any, ...]]:
-    """Of each stage: events, edges of the snapshot, who was seen, pairs and what they are."""
+            deleted: np.ndarray | None = None, k: int = 2, schedule: str = "together"
+            ) -> list[tuple[Any, ...]]:
+    """Of each stage: events, snapshot's edges, who was seen, clients, pairs and what they are."""
     found: list[tuple[Any, ...]] = []
 
-    def watched(target, server, draw):
-        pairs, snapshot = targets(target, server, draw), server.snapshot
-        found.append((server.stage, snapshot.edges, snapshot.known.copy(), *pairs))
+    def watched(target, server, draw, local):
+        pairs, snapshot = targets(target, server, draw, local), server.snapshot
+        found.append((server.stage, snapshot.edges, snapshot.known.copy(),
+                      server.placement.owner.copy(), *pairs))
         return pairs
 
     data = EventStream(src.astype(np.int32), dst.astype(np.int32), np.arange(len(src)),
@@ -35,8 +37,8 @@ def learned(src: np.ndarray, dst: np.ndarray, users: int, items: int | None,
                        deleted=deleted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dgcolearn, "targets", watched)
-        run(DgCoLearn(rounds=1, hidden=4, window="all", partition="hash"),
-            data.split("hash", k=2), data.by_count(max(len(src) // 3, 1)),
+        run(DgCoLearn(rounds=1, hidden=4, window="all", partition="hash", schedule=schedule),
+            data.split("hash", k=k), data.by_count(max(len(src) // 3, 1)),
             protocol=LinkPrediction(negatives=2, positives=5)).finish()
     return found
 
@@ -49,8 +51,8 @@ def test_no_pair_with_itself_and_no_edge_among_the_others(seed, nodes, bipartite
     src, dst = draw.integers(0, nodes, (2, 30))
     gone = draw.random(30) < 0.2 if deletions else None
     before = np.zeros(0, bool)      # who was seen before the stage; the first one has all
-    for stage, edges, known, pairs, truth in learned(src, dst, nodes, nodes if bipartite else None,
-                                                     gone):
+    for stage, edges, known, _, pairs, truth in learned(
+            src, dst, nodes, nodes if bipartite else None, gone):
         asked = known if not before.any() else before
         before = known
         shift = nodes if bipartite else 0
@@ -68,6 +70,20 @@ def test_no_pair_with_itself_and_no_edge_among_the_others(seed, nodes, bipartite
             asked[b] and a != b and frozenset((a, b)) not in taken
             for b in range(shift, len(asked)))}
         assert sorted(a for a, _ in wrong) == sorted(a for a, _ in right if a not in full)
+
+
+@pytest.mark.parametrize("items", [None, 30])
+def test_with_local_epochs_each_client_has_as_many_others_as_edges(items):
+    draw = rng("pairs at clients")
+    src, dst = draw.integers(0, 30, (2, 300))
+    for _, edges, _, owner, pairs, truth in learned(src, dst, 30, items, k=3, schedule="before"):
+        assert (owner[pairs[0]] == owner[pairs[1]]).all()
+        at = [np.bincount(owner[pairs[0, truth == y]], minlength=3) for y in (0, 1)]
+        assert (at[0] == at[1]).all() and at[0].min() > 0
+        taken = {frozenset(e) for e in edges.T.tolist()}
+        assert not any(frozenset(p) in taken or p[0] == p[1]
+                       for p in pairs[:, truth == 0].T.tolist())
+        assert items is None or (pairs[1] >= 30).all()
 
 
 def test_where_everybody_knows_everybody_there_are_no_others():

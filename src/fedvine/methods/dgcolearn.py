@@ -14,7 +14,8 @@ Different from the paper, by default:
 - the exchange is layer by layer, as Eqs. (5), (6) are not exact (``_dgcolearn/exchange.py``)
 - gradients of all clients are added up for one step of Adam at the server; models are averaged,
   every round, with local epochs alone, whose schedule ``before`` is none of Appendix D.2's four
-- the loss has pairs across clients, too: clients send rows, and get the gradients of these
+- the loss has pairs across clients, too: clients send rows, and get the gradients of these; with
+  local epochs it has pairs inside clients, with as many random ones at each (Appendix E.1)
 - a pair's score is the dot product plus an MLP (``nn/roland.py``; the paper: the dot product)
 - a node's own row has weights V, where Eq. (2) has {v} in AGG; no sigma after the last layer
 - states and scores come from the shared model and a fresh exchange, without the edges predicted
@@ -64,7 +65,6 @@ class DgCoLearn(ClientFunctions, Method):
 
     name: ClassVar[str] = "dgcolearn"
     parallel: ClassVar[bool] = False
-    revision: ClassVar[int] = 2         # sums in another order
     server_holds_graph: ClassVar[bool] = True
     edge_columns: ClassVar[bool] = True
     #: Whether nodes have the means of what their edges said among their columns.
@@ -183,6 +183,11 @@ class DgCoLearn(ClientFunctions, Method):
         return "link" if self.target == "edges" else "label"
 
     @property
+    def revision(self) -> int:  # type: ignore[override]
+        """Return 2, for sums in another order; 3 where clients draw random ends among their own."""
+        return 2 if self.together or self.target == "classes" else 3
+
+    @property
     def together(self) -> bool:
         """Return whether all clients make one machine's steps together."""
         return self.schedule == "together" and self.exchange == "layerwise"
@@ -286,7 +291,8 @@ class DgCoLearn(ClientFunctions, Method):
     # -- a round ---------------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
         # (i) partition: `arrive` has assigned the stage's new nodes
-        ends, labels = targets(self.target, server, rng(clients.world.seed, "pairs", at.t, at.r))
+        ends, labels = targets(self.target, server, rng(clients.world.seed, "pairs", at.t, at.r),
+                               local=not self.together)
         for _ in range(self.epochs if self.together else 0):
             self.step(server, clients, ends, labels)
         if not self.together:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -17,16 +18,19 @@ from fedvine.methods._dgcolearn.placement import classes_of
 NOTHING = np.empty(0, np.int64)
 
 
-def targets(target: Literal["edges", "classes"], server: Server, draw: np.random.Generator
-            ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets of the server's stage: those of :func:`pairs` or :func:`labelled`."""
+def targets(target: Literal["edges", "classes"], server: Server, draw: np.random.Generator,
+            local: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return the targets of the server's stage: those of :func:`pairs` or :func:`labelled`.
+
+    With ``local`` pairs are inside clients.
+    """
     if target == "classes":
         return labelled(server.stage, server.past, server.graph.adjacency)
-    return pairs(server.stage, server.snapshot, draw)
+    return pairs(server.stage, server.snapshot, draw, server.placement.owner if local else None)
 
 
-def pairs(events: EventStream, snapshot: Snapshot, draw: np.random.Generator
-          ) -> tuple[np.ndarray, np.ndarray]:
+def pairs(events: EventStream, snapshot: Snapshot, draw: np.random.Generator,
+          owner: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the stage's pairs and a random pair for each, with labels.
 
     No node is paired with itself. A random pair keeps the first end, and is not an edge of the
@@ -38,6 +42,8 @@ def pairs(events: EventStream, snapshot: Snapshot, draw: np.random.Generator
         events: of the stage.
         snapshot: the newest one, with the nodes that are new in it.
         draw: for the random ends.
+        owner: clients of nodes int64 [N]: pairs are inside one client, and random ends of its own
+            nodes, as many as its edges (Appendix E.1). None: all pairs.
 
     Returns:
         Pairs int64 [2, P], and labels [P], 1.0 or 0.0.
@@ -52,10 +58,18 @@ def pairs(events: EventStream, snapshot: Snapshot, draw: np.random.Generator
         return ((a == b) | (find(fresh, b) >= 0) | snapshot.graph.has(a, b)
                 | (find(codes, a << 32 | b) >= 0))
 
-    def free(a: int) -> np.ndarray:
+    def free(items: np.ndarray, a: int) -> np.ndarray:
         mine = codes[slice(*np.searchsorted(codes, [a << 32, (a + 1) << 32]))] & 0xFFFFFFFF
         return np.setdiff1d(items, np.concatenate([snapshot.graph.row(a), mine, [a], fresh]))
-    other = drawn(draw, found[0], items, taken, free)
+
+    if owner is None:
+        other = drawn(draw, found[0], items, taken, partial(free, items))
+    else:
+        found = found[:, owner[found[0]] == owner[found[1]]]
+        home, other = owner[found[0]], np.zeros(found.shape[1], np.int64)
+        for k in unique(home):
+            own = items[owner[items] == k]
+            other[home == k] = drawn(draw, found[0, home == k], own, taken, partial(free, own))
     return both(found, other, taken(found[0], other))
 
 
