@@ -205,7 +205,8 @@ class FedLinkPlus(Method):
     def weights(self, server: Server) -> np.ndarray:
         """Return the weights that answer, float64 [F]."""
         chosen = (server.chosen or ["all"])[-1]
-        return server.newton.variants(milder=True).get(chosen, server.newton.w)
+        return server.newton.w if chosen == "all" else server.newton.variants(milder=True).get(
+            chosen, server.newton.w)
 
     def privacy(self, rounds: int) -> dict[str, Any]:
         uploads = rounds * (2 if self.share == "sums" else 1)
@@ -431,7 +432,11 @@ class FedLinkPlus(Method):
     def predict(self, client: Client, w: np.ndarray, b: np.ndarray,
                 lent: dict[str, np.ndarray] | None, queries: EdgeQueries) -> np.ndarray:
         """Return scores float64 [Q]: weighted sums of the pairs' features, on a common level."""
-        w, alone = client.own.better(w, client.samples)
+        known = client.cache.get("better")      # the same for all questions of a stage
+        if known is None or not (known[0] is client.samples and np.array_equal(known[1], w)):
+            client.cache["better"] = known = (client.samples, w,
+                                              client.own.better(w, client.samples))
+        w, alone = known[2]
         kept = client.cache.get("lent")
         if kept is None or kept[0] is not lent:
             client.cache["lent"] = kept = lent, travel.lent(client.counts, lent)
