@@ -38,6 +38,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.tasks.task import REPLICATES
 
 FOLDER = "docs/results/cells"
+QUICK, SMALLEST = 9, 19     # levels of zstd: after each cell, and when folders are merged (seconds)
 Line = dict[str, Any]
 
 
@@ -196,16 +197,17 @@ class Kept:
                     elif x.get("measured", {}).keys() - mine.get("measured", {}).keys():
                         newer.append({**mine, "measured": x["measured"] | mine.get("measured", {})})
                 if newer:
-                    self._write(data, list((found | {x["key"]: x for x in newer}).values()))
+                    self._write(data, list((found | {x["key"]: x for x in newer}).values()),
+                                SMALLEST)
                 added += len(newer)
         return added
 
-    def _write(self, data: str, lines: list[Line]) -> None:
+    def _write(self, data: str, lines: list[Line], level: int = QUICK) -> None:
         lines = sorted(lines, key=lambda x: x["key"])
         table = pa.table({key: [x[key] for x in lines] for key in ("key", "method", "seed")}
                          | {"line": [json.dumps(x) for x in lines]})
         with atomic(self._file(data), "wb") as file:        # one page, or little is compressed
-            pq.write_table(table, file, compression="zstd", compression_level=9,
+            pq.write_table(table, file, compression="zstd", compression_level=level,
                            data_page_size=2 ** 28, use_dictionary=False)
         self._files[data] = lines
 
