@@ -85,6 +85,24 @@ def test_truth_values_are_numbers_with_types_and_without():
         fv.read("a.csv", **NAMED, features=["late"])
 
 
+def test_dates_are_seconds_with_types_and_without():
+    days = ["2020-01-01", "2020-03-01", "2021-07-09"]
+    Path("a.csv").write_text("user,item,at,made\n" + "".join(
+        f"a,x,{i},{day}\n" for i, day in enumerate(days)))
+    parquet.write_table(pa.table({"user": ["a"] * 3, "item": ["x"] * 3, "at": [0, 1, 2],
+                                  "made": pa.array(np.array(days, "datetime64[D]"))}), "a.parquet")
+    for file in ("a.csv", "a.parquet"):
+        found = fv.read(file, **NAMED, features=["made"])
+        assert found.edge_columns == {"made": NUMBER}
+        assert found.features[:, 0].tolist() == np.array(days, "datetime64[s]").astype(
+            np.float32).tolist()
+    Path("a.csv").write_text("user,item,at,made\na,x,1,2020-01-01\nb,x,2,\n")
+    with pytest.raises(FedvineError, match='"made" is empty in row 2'):
+        fv.read("a.csv", **NAMED, features=["made"])
+    Path("a.csv").write_text("user,item,at,made\na,x,1,2020-01-01\nb,x,2,soon\n")
+    assert fv.read("a.csv", **NAMED, features=["made"]).edge_columns == {"made": CATEGORY}
+
+
 @pytest.mark.parametrize(("columns", "said"), [
     ({"weight": "airline"}, '"airline" holds "UA" in row 1'),
     ({"features": ["miles"]}, '"miles" is empty in row 2'),

@@ -152,19 +152,25 @@ class Columns:
     def feature(self, role: str, known: str | None = None) -> tuple[str, str]:
         """Return SQL of FLOAT, and its kind: a number, or a hash 0..HASHES - 1 of a category.
 
-        Text is a category, but not where a source has no types and all cells are numbers, or all
-        are true or false. An empty cell of a category is -1; of numbers it is refused.
-        ``known``: the kind that it had when a run began, and has now.
+        Text is a category, but not where a source has no types and all cells are numbers, all are
+        dates, or all are true or false; dates are seconds. An empty cell of a category is -1; of
+        numbers it is refused. ``known``: the kind that it had when a run began, and has now.
         """
         kind, name = self.types[role], self.names[role]
-        if is_date(kind):
-            self._refuse_missing(role)
-            return f"CAST(epoch({timestamp(role, kind)}) AS FLOAT)", NUMBER
         text = kind == "VARCHAR" or kind.startswith("ENUM")
-        if known == NUMBER or (known is None and (not text or (
-                self.untyped and (self.truths(role) or self._all(
-                    f"TRY_CAST({role} AS DOUBLE) IS NOT NULL OR {role} IS NULL OR "
-                    f"lower(trim({role})) IN {NONE}"))))):
+
+        def every(value: str) -> bool:
+            return self._all(f"{value} IS NOT NULL OR {role} IS NULL OR "
+                             f"lower(trim({role})) IN {NONE}")
+        loose = text and self.untyped and known != CATEGORY
+        numbers = loose and (self.truths(role) or every(f"TRY_CAST({role} AS DOUBLE)"))
+        dates = loose and not numbers and every(strict_date(role))
+        if dates or is_date(kind):
+            self._refuse_missing(role)
+            value = strict_date(role) if dates else timestamp(role, kind)
+            self.refuse(role, f"{value} IS NULL", "which is no date", "write a date")
+            return f"CAST(epoch({value}) AS FLOAT)", NUMBER
+        if known == NUMBER or (known is None and (not text or numbers)):
             return self.number(role), NUMBER
         cell = naming.cleaned(f"coalesce(CAST({role} AS VARCHAR), '')")
         return (f"CASE WHEN {cell} = '' THEN -1::FLOAT ELSE CAST(md5_number_lower("
