@@ -35,7 +35,7 @@ from fedvine.federation.order import Order, SiteFile
 from fedvine.federation.policy import SAFE, Policy, coarse_scores
 from fedvine.federation.server import learn, open_order
 from fedvine.federation.signed import Signer, Trusted
-from fedvine.federation.site import Site
+from fedvine.federation.site import Last, Site
 from fedvine.federation.site_file import checked_site
 from fedvine.federation.site_table import SiteTable
 from fedvine.federation.supervisor import Supervisor
@@ -547,6 +547,20 @@ def test_what_a_hub_asks_outside_of_rounds_is_bounded(tmp_path, monkeypatch):
         bob._place("new", "1", {}, SimpleNamespace(began=SimpleNamespace(facts=dict)), {}, 0)
     with pytest.raises(Refusal, match="100,000 times at most"):
         bob.known([0.0] * 100_001)
+
+
+def test_what_left_in_a_round_that_begins_again_counts_in_the_hour(tmp_path):
+    nights = Nights(tmp_path, {"bob": ALL.model_copy(update={"hourly_bytes": 10**6})},
+                    EdgeBank.tiny())
+    nights.go()
+    bob = nights.sites["bob"]
+    bob.last = Last((1, 0, 1, 0), b"", "", 400_000)
+    bob.restore(None)
+    assert bob.last is None and bob.hourly[1] >= 400_000
+    bob.last = Last((1, 0, 1, 0), b"", "", 700_000)
+    with pytest.raises(Refusal, match="hour"):
+        bob.restore(None)
+    assert bob.last is not None             # and the round's count goes on
 
 
 def test_the_account_is_bounded_and_its_sums_are_whole(tmp_path, monkeypatch):

@@ -104,7 +104,8 @@ class Policy(BaseModel):
     most_bytes: int = Field(default=100_000_000, ge=1, description="bytes that may leave in a "
                             "round at most")
     hourly_bytes: int = Field(default=1_000_000_000, ge=1, description="bytes that may leave in an "
-                              "hour at most, in answers outside of rounds")
+                              "hour at most, in answers outside of rounds, and in rounds that "
+                              "are begun again")
     runs: int = Field(default=50, ge=1, description="runs whose memory is kept here; more are "
                       "refused until somebody deletes one from the kit's memory")
     epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="largest "

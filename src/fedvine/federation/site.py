@@ -183,6 +183,12 @@ class Site(SiteTable):
         if most is not None and self.hourly[1] > most:
             raise Refusal("policy-hour", size(most))
 
+    def _forget_call(self) -> None:
+        """Forget the last call; what left in its round, which may come again, is of the hour."""
+        if self.last is not None:
+            self._within_the_hour(self.last.left)
+        self.last = None
+
     def _call(self, request: dict[str, Any]) -> tuple[str, bytes]:
         """Return what leaves, and the answer to a call.
 
@@ -415,11 +421,12 @@ class Site(SiteTable):
             constants = placed(constants, self.device)
         except FedvineError as error:
             raise Refusal("device", text=str(error)) from error
+        self._forget_call()
         self.worker = ClientWorker(constants, self.name, part, bounds, scored, world,
                                    secret=site_saves.secret(self.folder), identity=identity,
                                    ledger=self.ledger(run=saves.name),
                                    answered=Answered(self.folder / ROWS))
-        self.run, self.saves, self.last = run, saves, None
+        self.run, self.saves = run, saves
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,
              buffers: list[np.ndarray], once: list[int] | None = None) -> list[Any]:
@@ -448,7 +455,7 @@ class Site(SiteTable):
 
     def restore(self, moment: str | None) -> None:
         """Restore the client of that save or the newest before it; None: a fresh client."""
-        self.last = None
+        self._forget_call()
         site_saves.restore(self._running(), self.saves, moment)
 
     def moments(self) -> list[str]:
