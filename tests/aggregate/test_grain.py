@@ -13,10 +13,12 @@ from fedvine import testing
 from fedvine.aggregate.aggregate import NoisySum, Part, Sum
 from fedvine.aggregate.class_means import Waiting
 from fedvine.aggregate.means import Either
+from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
+from fedvine.federation.policy import Policy
 from fedvine.methods._fedlink_plus import level, samples
 from fedvine.methods._fedlink_plus.newton import derivatives
 from fedvine.methods.fedlink_plus import FedLinkPlus
@@ -120,6 +122,16 @@ def test_a_model_of_few_nodes_is_in_no_mean():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, fields in Policy().methods.items()
+                                  if "aggregate.secure" in fields])
+def test_methods_of_the_policy_that_is_written_run_as_it_demands(name):
+    method = registry.method(name).tiny()
+    for grain in (1, 10):
+        made = testing.run_small(method.model_copy(update={
+            "aggregate": type(method.aggregate)(secure=True, grain=grain)})).finish()
+        assert made.scores
+
+
 @pytest.mark.parametrize("method", [
     FedLinkPlus.tiny().model_copy(update={"share": "sums", "buckets": 8}),
     FedLinkPrivate.tiny(), PowerPlus.tiny(), Power(rounds=1)], ids=lambda m: m.name)

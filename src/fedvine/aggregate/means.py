@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, model_validator
 
 from fedvine.aggregate.aggregate import Aggregate, Kind, Sum
-from fedvine.aggregate.noise import from_fixed
+from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.aggregate.rules import Rule, least, merged, shortened
 from fedvine.core import tree
 from fedvine.core.clients import Clients
@@ -201,5 +201,6 @@ class Either(Mean, Sum):
             if not self.secure:
                 return reply
             size = reply["size"]
-            reply = np.append(tree.flattened(reply["model"]).double().numpy() * size, size)
+            model = tree.flattened(reply["model"]).double().numpy()
+            reply = to_fixed(np.append(model * size, size))
         return super().leaving(client, kind, reply)

@@ -37,12 +37,14 @@ def digest(stream: EventStream | Graph) -> str:
 
 
 def names(stream: EventStream | Graph) -> str:
-    """Return 16 hex digits that change with any name of a user, item, class or client."""
+    """Return 16 hex digits that change with any name of a user, item, node, class or client."""
     found = hashlib.blake2b(digest_size=8)
     if isinstance(stream, Graph):
         found.update(repr(stream.classes).encode())
         if stream.owner is not None:
             found.update(repr((stream.owner.column, stream.owner.names)).encode())
+        for column in () if stream.ids is None else stream.ids.columns():
+            found.update(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data)
         return found.hexdigest()
     for ids in (stream.src_ids, stream.dst_ids):
         for column in ids.columns():

@@ -125,7 +125,7 @@ class Experiment(BaseModel):
                              "is called where runs are shown; if not said as its data are")
     data: Data = Field(description="where the edges come from")
     split: SplitBy = Field(default_factory=SplitBy, description="who owns what")
-    stages: Annotated[int, Field(ge=1)] | str | None = Field(
+    stages: Annotated[int, Field(ge=1, strict=True)] | str | None = Field(
         default=None, description='a duration such as "30d" or "1mo", or a number of edges; if not '
         "said the data set's, or about 10 stages of equal count; of a labelled graph the number of "
         "classes a task, of an own table all if not said, or \"batches\", of nodes of any class")
@@ -199,6 +199,9 @@ class Experiment(BaseModel):
                                    f"[protocol] is one for {self.protocol.task}s.")
             object.__setattr__(self, "protocol", wanted())
         self.protocol.check(self.method)
+        if self.protocol.settings is None and self.tasks.model_fields_set:
+            raise FedvineError(f"[tasks] is of labelled graphs, and {self.method.name} answers for "
+                               f"{self.method.task}s; leave it out.")
         return self
 
     @model_validator(mode="after")
@@ -560,10 +563,10 @@ def check_data(experiment: Experiment, stream: Any) -> None:
         if experiment.stages is not None:
             ask_about_stages(len(stream), stages, stream.name)
     owner = getattr(stream, "owner", None)
-    if experiment.split.k is not None and split.by in (
+    if (experiment.split.k, experiment.split.seed) != (None, None) and split.by in (
             *getattr(stream, "codes", ()), *((owner.column, "client") if owner else ())):
-        raise FedvineError("k (--k) is the number of clients of a partition, and "
-                           f'{stream.name} is split by its column "{split.by}"; leave out k, or '
+        raise FedvineError("k (--k) and split.seed are of a partition, and "
+                           f'{stream.name} is split by its column "{split.by}"; leave them out, or '
                            "name a partition with --split, such as louvain.")
 
 

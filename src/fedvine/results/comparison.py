@@ -253,8 +253,9 @@ class Comparison:
 
     def records(self) -> list[dict[str, Any]]:
         """Return all records; where two settings of a method occur, ``method`` is the label."""
-        return [{**{k: v for k, v in r.items() if k not in (REPLICATES, "of")}, "method": e.label}
-                for e in self.entries for found in e.records.values() for r in found]
+        return [{**{k: v for k, v in r.items() if k not in (REPLICATES, "of")}, "method": e.label,
+                 **({"partition": number // e.together} if self.partitions else {})}
+                for e in self.entries for number, found in e.records.items() for r in found]
 
     def sheet(self) -> TableSet:
         """Return tables, sentences and records, to show or to write."""

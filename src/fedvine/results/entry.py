@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -164,11 +164,14 @@ def estimate(entry: Entry, key: str, simple: Collection[str], client: str | None
 
 
 def difference(entry: Entry, to: Entry, key: str, simple: Collection[str]) -> Estimate:
-    """Return the mean of ``entry - to`` over common seeds, paired; None where there is none.
+    """Return the mean of ``entry - to`` over common runs, paired; None where there is none.
 
     It is a t test over seeds if there are four and they change either method; else a test by the
     replicates of both.
     """
+    entry, to = (replace(one, records={n: by for n, by in one.records.items()
+                                       if n in other.records})
+                 for one, other in ((entry, to), (to, entry)))
     mine, other = entry.values(key), to.values(key)
     both = sorted(mine.keys() & other.keys()) if entry.comparable(to) else []
     a, b = [mine[s] for s in both], [other[s] for s in both]

@@ -67,7 +67,7 @@ class Identity:
             data.pop(path, None)
         data["source"] = self.data                  # no path of a machine
         tables["protocol"][0].pop(REPLICATES, None)     # changes no score
-        run = {"stages", "threads", "quorum"}
+        run = {"stages", "origin", "open_end", "threads", "quorum"}
         tables["run"] = (made.model_dump(mode="json", include=run),
                          {k: v for k, v in defaults(made).items() if k in run})
         return tables

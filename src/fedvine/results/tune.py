@@ -25,6 +25,7 @@ from fedvine.core.errors import FedvineError, NotWritten, near
 from fedvine.core.files import atomic
 from fedvine.core.method import Method
 from fedvine.core.settings import merged
+from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import FOLDER, Job, cells, kept_beside
 from fedvine.results.fill import Tell
@@ -88,6 +89,9 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
         raise FedvineError(f'Runs of {base.method.name} have no score "{score}"'
                            f"{near(score, shown.score_keys)}; there are "
                            f"{', '.join(shown.scores)}.")
+    if shown.scores[score].falling:
+        raise FedvineError(f'Of "{score}" less is better, and a search takes the highest; name '
+                           "another score.")
     first, = cells([base], folder)
     if first.absent:
         raise FedvineError(first.absent)
@@ -102,14 +106,16 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     with atomic(mark, "w") as file:
         json.dump(key, file)
     ends = None if budget is None else time.process_time() + budget
-    state = Study(base, range(seed, seed + seeds), score, place, folder, space, tell, ends)
-    if not state.study.trials:
-        state.study.enqueue_trial(state.shipped())
-    state.again()
-    while (number := len(state.over())) < trials and not state.spent():
-        if not state.trial(number):
-            break
-    return _result(state, experiment, first, trials)
+    with run_folder.alone(place, otherwise=f"Another process searches in {place}; wait for it, or "
+                          "choose another folder with --out."):
+        state = Study(base, range(seed, seed + seeds), score, place, folder, space, tell, ends)
+        if not state.study.trials:
+            state.study.enqueue_trial(state.shipped())
+        state.again()
+        while (number := len(state.over())) < trials and not state.spent():
+            if not state.trial(number):
+                break
+        return _result(state, experiment, first, trials)
 
 
 def _result(state: Study, experiment: Experiment, first: Job, trials: int) -> Tuned:

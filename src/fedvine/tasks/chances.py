@@ -78,7 +78,7 @@ class Chances:
         """Add what clients measured in a stage, after fading what came before."""
         for kept, word, size, shift in ((self.counts, "score", BINS, ENDS),
                                         (self.places, "place", 1000, 0)):
-            for name in {*kept, *found}:
+            for name in sorted({*kept, *found}):
                 kept[name] = FADE * kept.get(name, np.zeros((size, 2))) + of_word(
                     found.get(name, {}).get("parts", {}), word, size, shift)
 

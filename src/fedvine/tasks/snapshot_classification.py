@@ -1,9 +1,9 @@
 """Node classification over snapshots: learn stage t, choose settings on t + 1, score t + 2.
 
-Nodes are set aside by a hash of their names, some for validation and some for the test; no method
-ever sees their classes. After stage t was learned, the edges and features of t + 1 and t + 2 arrive
-without any class, and the model of stage t predicts the classes of the nodes that are active there
-(DG-CoLearn, Appendix E.2; FedDGL).
+Nodes are set aside by a hash of their names, some for validation and some for the test, which has
+the same ones with every seed; no method ever sees their classes. After stage t was learned, the
+edges and features of t + 1 and t + 2 arrive without any class, and the model of stage t predicts
+the classes of the nodes that are active there (DG-CoLearn, Appendix E.2; FedDGL).
 
 With ``forgetting`` the model of each stage is also asked about every stage so far: a[l, j] is the
 accuracy, after stage l was learned, on the test nodes that were active in stage j, on the snapshot
@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import Field
 
 from fedvine.core.errors import FedvineError, MethodError
-from fedvine.core.rng import key
+from fedvine.core.rng import key, mixed
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import class_measures
@@ -45,8 +45,8 @@ class LabelShown(Shown):
         return ("Classes of nodes that were set aside, and that no method was told in any stage"
                 + (" after the learned one" if task.known else "")
                 + ": the model of each stage is asked about the nodes that are active two stages "
-                "later; means over stages, weighted by nodes. A seed draws the nodes set aside and "
-                "the initialisation.")
+                "later; means over stages, weighted by nodes. A seed draws the nodes to choose by and "
+                "the initialisation; the test's are the same for all.")
 
     def tables(self, task: Any, summary: Mapping[str, Any]) -> list[str | Rows]:
         """Return the scores of both periods, and accuracy by client."""
@@ -74,6 +74,7 @@ class SnapshotClassification(Task):
 
     task: Literal["label"] = "label"  # type: ignore[assignment]
 
+    revision: ClassVar[int] = 2         # the same nodes are scored with every seed
     data: ClassVar[Literal["stream", "classes", "graph"]] = "classes"
     server_graph: ClassVar[bool] = True
     federated: ClassVar[bool] = True
@@ -222,7 +223,8 @@ class SnapshotQueries:
 class LabelScorer:
     """The queries about active nodes that were set aside, and the measures of the answers.
 
-    With the nodes' names ``seed`` decides which nodes are set aside. Raises :class:`FedvineError`
+    Nodes of the test are told by their names alone, so that no search of settings chooses by those
+    of another seed; which others are set aside to choose by, ``seed`` decides, too. Raises :class:`FedvineError`
     for data without classes.
     """
 
@@ -231,10 +233,11 @@ class LabelScorer:
         if why := protocol.refuses(part):
             raise FedvineError(why)
         self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
-        draw = part.src_ids.keys(np.arange(part.num_src)) ^ np.uint64(key("aside", seed) % 2**64)
-        place = (draw % np.uint64(10**6)).astype(float) / 10**6
-        self.aside = np.where(place < protocol.test, 2,
-                              np.where(place < protocol.test + protocol.val, 1, 0))
+        names = part.src_ids.keys(np.arange(part.num_src))
+        test, val = ((mixed(names ^ np.uint64(key(*of) % 2**64)) % np.uint64(10**6)).astype(float)
+                     / 10**6 for of in (("aside",), ("aside", seed)))
+        self.aside = np.where(test < protocol.test, 2,
+                              np.where(val * (1 - protocol.test) < protocol.val, 1, 0))
         self.whole = True           # queries are about the server's whole graph
         self.learned = -1           # the last stage that was learned
         self.drift = protocol.drifts(plan)
