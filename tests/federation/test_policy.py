@@ -40,6 +40,7 @@ from fedvine.federation.site_file import checked_site
 from fedvine.federation.site_table import SiteTable
 from fedvine.federation.supervisor import Supervisor
 from fedvine.living.gate import Gate
+from fedvine.methods._fedlink_plus import samples
 from fedvine.methods._fedlink_plus.newton import Own
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
@@ -234,6 +235,31 @@ def test_what_is_of_few_stays_at_a_site_as_in_one_process_and_the_account_says_s
     assert scores(nights.go()) == scores(reference(method))
     stays = [line for line in nights.sites["bob"].account.lines() if "stays" in line]
     assert {line["function"] for line in stays} >= {"counted"}
+
+
+def test_an_arrival_that_fails_at_a_site_is_carried_out_once_when_it_comes_again(
+        tmp_path, monkeypatch):
+    method = changed(FedLinkPlus.tiny(), share="none", rounds=1)
+    whole = Nights(tmp_path / "whole", {}, method)
+    whole.go()
+    nights, kept_on = Nights(tmp_path / "full", {}, method, quorum=0.6), samples.kept_on
+    failed = []
+
+    def full(before, *more):
+        bob = nights.sites["bob"].worker.client
+        if before is bob.samples and bob.place[0] == 1 and not failed:
+            failed.append(1)
+            raise OSError(28, "No space left on device")
+        return kept_on(before, *more)
+    monkeypatch.setattr(samples, "kept_on", full)
+    nights.go()
+    lines = [line for line in nights.sites["bob"].account.lines() if line["kind"] == "refused"]
+    assert [line["function"] for line in lines] == ["observe"]
+
+    def counted(run):
+        packed = pack(run.sites["bob"].worker.client.dump()["counts"])
+        return packed.skeleton, [bytes(buffer) for buffer in packed.buffers]
+    assert counted(nights) == counted(whole)
 
 
 def test_account_and_status_say_who_answers_alone(tmp_path, monkeypatch, capsys):

@@ -437,8 +437,17 @@ class Site(SiteTable):
         t, r, call, step = (*place, 0)[:4]
         if not (0 <= t < len(worker.plan) and 0 <= r <= worker.method.rounds_at(t) + 2):
             raise Refusal("method")     # + 2: answers, and the end of a stage
-        reply = worker.handle(Envelope((t, r, call, step), function, query,
-                                       Packed(skeleton, buffers), once))
+        # An arrival that fails here, as on a full disk, is sent again, and must not be half done.
+        before = self.pool.take(worker.save()) if (r, query, step) == (0, None, 0) else None
+        try:
+            reply = worker.handle(Envelope((t, r, call, step), function, query,
+                                           Packed(skeleton, buffers), once))
+        except Exception:
+            if before is not None:
+                sums = worker.client.sums
+                worker.restore(before)
+                worker.client.sums = sums
+            raise
         if query is not None and query.kind == "stage" and function == "predict":
             found = unpack(reply)
             if "parts" in found:
