@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import NAMES, Sum, identities
@@ -9,6 +10,8 @@ from parties import NAMES, Sum, identities
 from fedvine.aggregate.bonawitz import Party, fewest, open_sum
 from fedvine.aggregate.noise import BITS, from_fixed, to_fixed
 from fedvine.core.rng import rng
+from fedvine.methods.fedavg import FedAvg
+from fedvine.testing import run_small
 
 
 def inputs(count=5, length=50, seed=0):
@@ -113,13 +116,44 @@ def test_no_client_gives_both_shares_of_anybody():
         assert set(opened["mask"]) == {"eve"}
 
 
-@pytest.mark.parametrize(("kind", "of", "came"), [("own", "bob", NAMES[:4]),
-                                                  ("mask", "dan", NAMES[:3])])
-def test_a_false_share_is_noticed(kind, of, came):
+@pytest.mark.parametrize(("kind", "of", "came"), [
+    ("own", "bob", NAMES[:4]), ("mask", "eve", NAMES[:4]), ("mask", "dan", NAMES[:3])])
+def test_a_false_share_does_no_harm_where_there_are_more_than_needed_and_is_noticed(kind, of, came):
     """A client that lies in the last exchange spoils no sum unseen."""
-    adding = Sum(4)
+    adding = Sum(5 if of == "eve" else 4)
     signed = adding.agreed(came)
     opened = {n: adding.parties[n].unmask(signed) for n in came}
     opened["ada"][kind][of] = bytes(len(opened["ada"][kind][of]))
+
+    def found(needed):
+        return open_sum({n: adding.came[n] for n in came}, adding.sent_keys, adding.sent, opened,
+                        needed)
+    needed = adding.parties["ada"].threshold
+    if len(came) > needed:
+        assert found(needed).tolist() == [sum(adding.vectors[n][0] for n in came)] * 3
+        opened = dict(list(opened.items())[:needed])
     with pytest.raises(ValueError, match=f"shares that clients gave of {of}'s"):
-        open_sum({n: adding.came[n] for n in came}, adding.sent_keys, adding.sent, opened, 3)
+        found(needed)
+
+
+@pytest.mark.parametrize("lie", [{"seal": bytes(32)}, {"mask": bytes(32)}, {"own": bytes(32)},
+                                 {"listed": {"nobody": ""}}], ids=lambda lie: next(iter(lie)))
+def test_a_client_with_false_keys_is_missing_and_the_others_learn(lie, monkeypatch):
+    keys = Party.keys
+
+    def false(self):
+        sent = keys(self)
+        if self.name == "bob":
+            told = {k: v for k, v in sent.items() if k not in ("public", "signature")} | lie
+            sent = self._keys["bob"] = {**sent, **told, "signature": self.identity.sign(
+                "fedvine sum keys", self.number, "bob", told)}
+        return sent
+    monkeypatch.setattr(Party, "keys", false)
+    method, told = FedAvg.tiny(), list[int]()
+    made = run_small(
+        method.model_copy(update={"aggregate": type(method.aggregate)(secure=True)}), quorum=0.5,
+        on_round=lambda _, clients: told.extend(
+            line["clients"] for line in clients.log if line["function"] == "train")).finish()
+    first = method.start(made.clients.world).model
+    assert not any(torch.equal(p, made.server.model[n]) for n, p in first.items() if "weight" in n)
+    assert told[-1] == 3

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.aggregate.answered import Kind as Given
 from fedvine.aggregate.answered import answered, fits
-from fedvine.aggregate.bonawitz import Party, fewest, open_sum, signed
+from fedvine.aggregate.bonawitz import FalseSecret, Party, fewest, open_sum, usable
 from fedvine.aggregate.noise import protect, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
@@ -140,9 +140,15 @@ class Sum(Aggregate):
                                      step=step, **options).items())
 
         whole, plain = function.__whole__, function.__plain__   # type: ignore[attr-defined]
+        there = [name for name in clients.names if name not in clients.false]
+        if len(there) < enough:
+            raise RoundAborted(f"a secure sum needs {enough} clients, and there are {len(there)} "
+                               f"without {', '.join(sorted(clients.false))}, whose secret was "
+                               "false")
         keys = ask(1, self.sum_keys, number := time.time_ns(), whole,
-                   digest_of(function.__name__, same), plain, of=clients.names, expect=KEYS)
-        keys, needed = alike(keys, enough, number)
+                   digest_of(function.__name__, same), plain, of=there, only=there, expect=KEYS)
+        keys, needed = alike({name: sent for name, sent in keys.items() if (
+            sent["listed"].keys() <= set(clients.everyone))}, enough, number)
         enough = max(enough, needed)
         listed = [sent["listed"] for sent in keys.values() if sent["listed"]]
         nothing: tuple[np.ndarray, tuple[str, ...]] = np.zeros(length, np.uint64), ()
@@ -168,7 +174,10 @@ class Sum(Aggregate):
             "own": Named(SHARE, only=came, least=came), "mask": Named(KEY, only=gone, least=gone)})
         try:
             return open_sum(masked, keys, shares, parts, needed), tuple(masked)
-        except FedvineError as error:       # a false share; the round is played again
+        except FalseSecret as error:        # the round is played again, without that client
+            clients.false.add(error.client)
+            raise RoundAborted(str(error)) from error
+        except FedvineError as error:
             raise RoundAborted(str(error)) from error
 
     @on_client
@@ -382,12 +391,12 @@ def alike(keys: dict[str, dict[str, Any]], enough: int, number: int
           ) -> tuple[dict[str, dict[str, Any]], int]:
     """Return the keys of the largest group of clients that agree, and their threshold.
 
-    They have one roster, were asked for the same sum, and have signed that. Raises
+    They have one roster, were asked for the same sum, and have signed usable keys. Raises
     :class:`RoundAborted` if it has fewer clients than ``enough`` or their threshold.
     """
     groups: dict[tuple[bytes, int, bytes], list[str]] = {}
     for name, sent in sorted(keys.items()):
-        if signed(name, number, sent):
+        if usable(name, number, sent):
             groups.setdefault((sent["roster"], sent["needed"], sent["of"]), []).append(name)
     (_, needed, _), names = max(groups.items(), key=lambda group: len(group[1]),
                                 default=((b"", 1, b""), []))

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,15 @@ def fewest(clients: int) -> int:
     of 2 or 3 clients all must stay, of 4 three, of 10 seven.
     """
     return min(clients, 2 * clients // 3 + 1)
+
+
+class FalseSecret(FedvineError):
+    """Shares of ``client``'s secret do not give what it said of that."""
+
+    def __init__(self, client: str) -> None:
+        super().__init__(f"The shares that clients gave of {client}'s secrets do not fit together; "
+                         "one of them sent a false one.")
+        self.client = client
 
 
 class Party:
@@ -209,8 +218,13 @@ class Party:
         return _pair(self._mask, self._keys[name]["mask"])
 
 
-def signed(name: str, number: int, sent: Mapping[str, Any]) -> bool:
-    """Return whether a client signed the keys that it sent for a sum, with the key beside them."""
+def usable(name: str, number: int, sent: Mapping[str, Any]) -> bool:
+    """Return whether others can use the keys that a client sent for a sum, and it signed them."""
+    try:
+        for use in ("seal", "mask"):
+            X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(sent[use]))
+    except ValueError:      # a point of small order, such as 0
+        return False
     return is_signed(*_said(name, number, sent))
 
 
@@ -232,36 +246,40 @@ def open_sum(vectors: Mapping[str, np.ndarray], keys: Keys, sharers: Iterable[st
         threshold: answers that are needed.
 
     Returns:
-        The sum, uint64 [n], modulo 2^64.
+        The sum, uint64 [n], modulo 2^64. Where there are more answers than needed, one with a false
+        share does no harm.
 
     Raises:
-        FedvineError: with fewer than ``threshold`` answers, or if one has a false share.
+        FalseSecret: if the shares of a client's secret do not fit what it said of that.
+        FedvineError: with fewer than ``threshold`` answers.
     """
     if len(opened) < threshold:
         raise FedvineError(f"Only {len(opened)} of the {threshold} clients needed to open the sum "
                            "are left.")
     number = {name: i for i, name in enumerate(sorted(keys), start=1)}
-    answers = sorted(opened.items())[:threshold]
+    answers = sorted(opened.items())
+
+    def secret(of: str, part: str, size: int, fits: Callable[[bytes], bool]) -> bytes:
+        for left_out in (-1, *range(len(answers) if len(answers) > threshold else 0)):
+            some = [one for i, one in enumerate(answers) if i != left_out][:threshold]
+            found = b"".join(Shamir.combine([(number[n], o[part][of][at:at + 16]) for n, o in some])
+                             for at in range(0, size, 16))
+            if fits(found):
+                return found
+        raise FalseSecret(of)
+
     total = np.asarray(np.sum(list(vectors.values()), axis=0, dtype=np.uint64))
     for name in vectors:
-        seed = Shamir.combine([(number[n], o["own"][name]) for n, o in answers])
-        _fits(hashlib.sha256(seed).digest(), keys[name]["own"], name)
-        total = total - _stream(seed, len(total))
+        total = total - _stream(secret(name, "own", 16, lambda seed, of=name: (
+            hashlib.sha256(seed).digest() == keys[of]["own"])), len(total))
     for gone in sorted(set(sharers) - set(vectors)):
-        halves = [Shamir.combine([(number[n], o["mask"][gone][16 * h:16 * h + 16])
-                                  for n, o in answers]) for h in (0, 1)]
-        key = X25519PrivateKey.from_private_bytes(b"".join(halves))
-        _fits(key.public_key().public_bytes_raw(), keys[gone]["mask"], gone)
+        key = X25519PrivateKey.from_private_bytes(secret(gone, "mask", 32, lambda key, of=gone: (
+            X25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
+            == keys[of]["mask"])))
         for name in vectors:
             pair = _stream(_pair(key, keys[name]["mask"]), len(total))
             total = total - pair if name < gone else total + pair
     return np.asarray(total)
-
-
-def _fits(found: bytes, said: bytes, name: str) -> None:
-    if found != said:
-        raise FedvineError(f"The shares that clients gave of {name}'s secrets do not fit together; "
-                           "one of them sent a false one.")
 
 
 def _pair(key: X25519PrivateKey, other: bytes) -> bytes:

@@ -155,21 +155,27 @@ def append_rows(path: str | os.PathLike[str], at: int, rows: np.ndarray) -> None
             if dtype != rows.dtype or shape[1:] != rows.shape[1:] or fortran or shape[0] < at:
                 raise OSError(None, f"it has {shape[0]} rows of another kind")
             width = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-            file.seek(start + at * width)
-            file.write(np.ascontiguousarray(rows).data)
-            file.truncate()
-            file.flush()
-            os.fsync(file.fileno())
-            header = io.BytesIO()
-            np.lib.format.write_array_header_1_0(header, {
-                "descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False,
-                "shape": (at + len(rows), *shape[1:])})
-            if header.tell() == start:      # NumPy leaves room for larger numbers
-                file.seek(0)
-                file.write(header.getvalue())
+
+            def said(count: int) -> bool:       # NumPy leaves room for larger numbers
+                header = io.BytesIO()
+                np.lib.format.write_array_header_1_0(header, {
+                    "descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False,
+                    "shape": (count, *shape[1:])})
+                if header.tell() == start:
+                    file.seek(0)
+                    file.write(header.getvalue())
+                    file.flush()
+                    os.fsync(file.fileno())
+                return header.tell() == start
+
+            if shape[0] <= at + len(rows) or said(at):      # it never says more than there is
+                file.seek(start + at * width)
+                file.write(np.ascontiguousarray(rows).data)
+                file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
-                return
+                if said(at + len(rows)):
+                    return
         whole = np.load(path, mmap_mode="r")[:at]       # an old file without that room
         with atomic(path) as file:
             np.save(file, np.concatenate([whole, rows]))

@@ -203,3 +203,9 @@ class ClientWorker:
         self.client.load(state["memory"])
         self.marks = list(state.get("marks", []))
         self.client.place = (-1, *tuple(state["place"])[1:])  # -1 attaches the stage again
+
+    def undo(self, saved: Packed) -> None:
+        """Restore the client as it was before a call that failed, with the secure sum that is on."""
+        sums = self.client.sums
+        self.restore(saved)
+        self.client.sums = sums

@@ -171,9 +171,13 @@ class Spoilt(JudgedMixin, LocalClients):
         self.spoiler = spoiler
 
     def _deliver(self, name: str, envelope: Envelope) -> Any:
+        worker, arrives = self.workers[name], phase(envelope.place, envelope.query) == "arrival"
+        before = self.pool.take(worker.save()) if arrives else None
         reply = super()._deliver(name, envelope)
         bad = reply and self.spoiler.spoil(name, envelope.place, envelope.query, envelope.function,
                                            reply)
+        if before is not None and isinstance(bad, Failed):
+            worker.undo(before)         # as a site does: the call comes again
         return bad or reply
 
 
@@ -207,6 +211,7 @@ def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], An
     left = -1
     while (rest := spoiler.left()) != left:     # until a run tries no new kind
         left = rest
+        spoiler.round = spoiler._last = spoiler._failed = (-1, -1)
         made = start(method, engine=Spoilt, quorum=0.3, spoiler=spoiler)
         try:
             made.finish()
@@ -214,6 +219,8 @@ def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], An
             yield f"a run ended after bad replies ({type(error).__name__}: {error})"
             return
     yield from spoiler.passed
+    if left:
+        yield f"{left} bad replies could not be tried"
     # One a phase: a run ends after three attempts from the same save.
     last = {phase: function for phase, function in calls if phase != "arrival"}
     first = Spoiler({"bob": {call: ["an error"] for call in last.items()}})

@@ -141,7 +141,8 @@ class RemoteClients(Clients):
                  self.all(Several(Text(20), 1000), do="moments").items()}
 
         def enough_have(save: str) -> bool:
-            there = self.whole.at(int(save[:6])).clients if save[:6].isdecimal() else ()
+            t = int(save[:6]) if save[:6].isdecimal() else -1
+            there = self.whole.at(t).clients if 0 <= t < self.whole.stages else ()
             needed = math.ceil(self.quorum * len(there) - 1e-9)
             return bool(there) and sum(save in found.get(n, ()) for n in there) >= needed
 

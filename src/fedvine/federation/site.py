@@ -444,9 +444,7 @@ class Site(SiteTable):
                                            Packed(skeleton, buffers), once))
         except Exception:
             if before is not None:
-                sums = worker.client.sums
-                worker.restore(before)
-                worker.client.sums = sums
+                worker.undo(before)
             raise
         if query is not None and query.kind == "stage" and function == "predict":
             found = unpack(reply)
