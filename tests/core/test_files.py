@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 
 from fedvine.core import files
@@ -84,3 +85,26 @@ def test_a_folder_that_cannot_be_replaced_is_put_back(tmp_path, monkeypatch):
         fill(path, "new")
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
     assert (path / "a").read_text() == "old"
+
+
+@pytest.mark.parametrize("killed", [1, 2, 3])
+@pytest.mark.parametrize("rows", [100, 30_000])
+def test_a_killed_append_of_fewer_rows_leaves_a_file_that_opens(rows, killed, tmp_path, monkeypatch):
+    """Rows of an append that nobody counts are longer than those that replace them."""
+    file = tmp_path / "x.npy"
+    np.save(file, np.arange(rows))
+    files.append_rows(file, rows, np.arange(20))
+    synced, fsync = [], os.fsync
+
+    def dying(handle):
+        fsync(handle)
+        synced.append(handle)
+        if len(synced) == killed:
+            raise KeyboardInterrupt
+    monkeypatch.setattr(os, "fsync", dying)
+    with pytest.raises(KeyboardInterrupt):
+        files.append_rows(file, rows, np.arange(5))
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert (files.mapped(file)[:rows] == np.arange(rows)).all()
+    files.append_rows(file, rows, np.arange(7))
+    assert files.mapped(file)[rows:].tolist() == list(range(7))

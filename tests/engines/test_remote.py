@@ -427,6 +427,7 @@ def test_a_moment_is_common_when_enough_sites_can_go_back_to_it(tmp_path, monkey
     name = {"a": "000000-000001", "b": "000000-000002", "c": "000001-000000"}
     kept = {site: [name[x] for x in have] for site, have in
             {"ada": "ab", "bob": "ab", "cyd": "bc"}.items()}
+    kept["cyd"].append("999999-000001")     # of a stage that this run does not have
     monkeypatch.setattr(clients, "all", lambda *expected, **request: kept)
     assert clients.checkpoints() == {name[x] for x in common}
 

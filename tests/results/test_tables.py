@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.text import Terminal
+from fedvine.core.text import Terminal, plain
 from fedvine.results import comparison as charts
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
@@ -126,6 +126,14 @@ def test_csv_has_every_cell_and_no_formula(sheet, tmp_path):
     assert rows[7:] == [[], ["Second"], ["method"], ["x"]]
     assert sheet.write(table=tmp_path / "a.md") is None
     assert (tmp_path / "a.md").read_text() == sheet.markdown()
+
+
+@pytest.mark.parametrize(("text", "escaped"), [
+    ("-0.3", False), ("+1.2 ±0.4", False), ("-0.1 0.2 +0.3", False), ("-3 (2 of 3)", False),
+    ("-2.5 %", False), ("-2+3+cmd|' /C calc'!A0", True), ('-1+HYPERLINK("http://x")', True),
+    ("+1-1", True), ("-1.5e", True), ("@a", True)])
+def test_numbers_stay_as_they_are_in_csv_and_formulas_behind_one_do_not(text, escaped):
+    assert plain(text) == ("'" + text if escaped else text)
 
 
 @pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("pdf", b"%PDF"),

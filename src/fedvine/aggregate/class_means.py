@@ -18,6 +18,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import Client
 from fedvine.data.graph import Features
 
+MANY = 1 << 16      # nodes, of which float32 sums may be off by 1e-4
+
 
 def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = None
                ) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +36,10 @@ def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = No
                        else (rows * rows).sum(1))
         shrink = np.minimum(1, clip / np.maximum(norm, 1e-12)).astype(np.float32)
         rows = diags(shrink) @ rows if issparse(rows) else rows * shrink[:, None]
-    sums: Any = members(y[nodes], classes) @ rows
+    ones = members(y[nodes], classes)
+    if len(nodes) > MANY:
+        ones, rows = ones.astype(np.float64), rows.astype(np.float64)
+    sums: Any = ones @ rows
     return (np.asarray(sums.todense() if issparse(sums) else sums, np.float32),
             np.bincount(y[nodes], minlength=classes))
 

@@ -332,7 +332,9 @@ class DgCoLearn(ClientFunctions, Method):
             for name, p in net.named_parameters():
                 add = gradient[name].to(p.device)
                 p.grad = add if p.grad is None else p.grad + add
-        server.optimizer.step()
+        # Adam squares them, and would never recover from an infinity.
+        if all(p.grad is None or p.grad.square().isfinite().all() for p in net.parameters()):
+            server.optimizer.step()
 
     def forward(self, server, clients, nodes: np.ndarray, learn: bool = False
                 ) -> tuple[torch.Tensor, Pass]:
@@ -524,5 +526,6 @@ def scored(server: Server, rows: torch.Tensor, at: np.ndarray) -> np.ndarray:
     """
     with torch.no_grad():
         rows = rows.to(next(server.net.parameters()))
-        return torch.cat([server.net.score(*(rows[n[i:i + BLOCK]] for n in at))
-                          for i in range(0, max(at.shape[1], 1), BLOCK)]).cpu().numpy()
+        found = torch.cat([server.net.score(*(rows[n[i:i + BLOCK]] for n in at))
+                           for i in range(0, max(at.shape[1], 1), BLOCK)])
+        return found.nan_to_num_().cpu().numpy()        # of large numbers that a client sent

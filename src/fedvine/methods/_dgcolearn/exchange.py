@@ -34,6 +34,8 @@ from fedvine.methods._dgcolearn.graph import FULL, Step
 from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.nn.neighbour_sum import gather, scatter
 
+# Above all right numbers, and so small that others' replies to them stay within their own bound.
+LARGEST_ROW, LARGEST_GRADIENT = 1e9, 1e6
 FEATURES = ("paper", "two-hop-exact", "fedgcn")     # exchanges of raw features
 
 
@@ -77,9 +79,10 @@ class Pass:
         """Return what each client that takes part gets now, by name."""
         return named(self.clients, self.given, self.present)
 
-    def rows_expected(self, counts: np.ndarray, width: int) -> Callable[[str], Tensor]:
+    def rows_expected(self, counts: np.ndarray, width: int, most: float | None = None
+                      ) -> Callable[[str], Tensor]:
         """Return, for ``expect=``, the rows [count, width] of each client."""
-        return sized(self.method.precision, self.clients, counts, width)
+        return sized(self.method.precision, self.clients, counts, width, most or LARGEST_ROW)
 
     # -- up --------------------------------------------------------------------------------------
     def messages_expected(self, layer: int) -> Callable[[str], Tensor]:
@@ -156,7 +159,7 @@ class Pass:
     def gradients_expected(self, layer: int) -> Callable[[str], Tensor]:
         """Return, for ``expect=``, the gradients of the sums that clients were given."""
         return self.rows_expected(self.place.counts(self.steps[layer].border),
-                                  self.net.message_width(layer))
+                                  self.net.message_width(layer), LARGEST_GRADIENT)
 
     def add_back(self, layer: int, sent: Any) -> None:
         """Add up the gradients of sums that clients ``sent``: those of their messages, C^T G."""
@@ -324,10 +327,14 @@ def named(clients, values: Sequence[Any], present: Sequence[str]) -> dict[str, A
     return {n: v for n, v in zip(clients.names, values, strict=True) if n in present}
 
 
-def sized(precision: str, clients, counts: Iterable[int], width: int) -> Callable[[str], Tensor]:
-    """Return, for ``expect=``, the reply of a client by its name: rows [its count, width]."""
+def sized(precision: str, clients, counts: Iterable[int], width: int, most: float = LARGEST_ROW
+          ) -> Callable[[str], Tensor]:
+    """Return, for ``expect=``, the reply of a client by its name: rows [its count, width].
+
+    No number in them is above ``most`` in size.
+    """
     count = dict(zip(clients.names, map(int, counts), strict=True))
-    return lambda name: Tensor(precision, (count[name], width))
+    return lambda name: Tensor(precision, (count[name], width), -most, most)
 
 
 def filled(clients, sent: Any, sizes: np.ndarray) -> list[np.ndarray]:
