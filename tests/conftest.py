@@ -78,6 +78,8 @@ def cache(tmp_path_factory, monkeypatch) -> Path:
     """Nothing a test caches is left behind or found by another test."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FEDVINE_CACHE", str(folder))
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "NO_COLOR", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)     # of the terminal that tests are run in
     return folder
 
 

@@ -134,7 +134,7 @@ def upload(who, x=X, participants=("ada", "bob", "cyd"), **more):
 
 
 def test_noise_has_the_deviation_and_the_values_are_below_it():
-    sent = from_fixed(noised(client(), np.full(100_000, 3.0), 2.0, None)) - 3.0
+    sent = from_fixed(noised(client(fresh=seeded(1)), np.full(100_000, 3.0), 2.0, None)) - 3.0
     assert stats.kstest(sent / 2.0, "norm").pvalue > 1e-4
 
 
@@ -153,9 +153,9 @@ def test_a_round_that_is_played_again_sends_the_same_bytes(tmp_path):
     {"purpose": "more"}], ids=lambda c: next(iter(c)))
 def test_any_other_release_has_fresh_noise_and_is_charged(tmp_path, change):
     file = tmp_path / "noise.jsonl"
-    first, more = upload(client(file)), dict(change)
+    first, more = upload(client(file, fresh=seeded(1))), dict(change)
     spent, x = client(file).ledger.spent(), more.pop("x", X)
-    who = client(file, more.pop("run_", "a run"))
+    who = client(file, more.pop("run_", "a run"), fresh=seeded(2))
     who.place = more.pop("place", who.place)
     again = upload(who, x, **more)
     apart = from_fixed(again - to_fixed(x)) - from_fixed(first - to_fixed(X))

@@ -47,7 +47,7 @@ class Browser:
         """End the browser and its processes."""
         with contextlib.suppress(OSError, RuntimeError):
             self._call("Browser.close")
-        self._process.wait(60)
+        self._process.wait(600)
         for fd in (self._to, self._from):
             os.close(fd)
 

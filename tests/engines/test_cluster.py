@@ -82,7 +82,7 @@ def test_on_threads_clients_compute_at_the_same_time():
 
         @on_client
         def meet(self, client):
-            together.wait(timeout=30)
+            together.wait(timeout=600)
 
     started(Meeting(), "local", workers="auto" if os.cpu_count() == 3 else 3).finish()
     made = started(Meeting(), "local")

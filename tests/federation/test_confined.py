@@ -243,9 +243,9 @@ def test_a_job_has_a_process_of_its_own_and_a_second_one_is_refused(kit, door):
         site_door.SECONDS = before
     assert lines(kit)[-1]["why"] == "FLARE's gate: a second job came while one is at work (job)"
     first.close()
-    assert door.job.wait(60) == 0           # it ends with FLARE's process
+    assert door.job.wait(600) == 0           # it ends with FLARE's process
     third = knock(door)
     third.send(b"", JOB)
     assert third.receive()[1] not in (session[1], b"")
     third.close()
-    door.job.wait(60)
+    door.job.wait(600)

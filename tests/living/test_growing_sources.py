@@ -78,7 +78,7 @@ nights = st.lists(st.lists(st.tuples(st.integers(0, 200), st.integers(-9, 25), s
 @given(nights, st.lists(st.booleans(), min_size=6, max_size=6),
        st.sampled_from(["parquet", "csv", "database"]))
 @settings(max_examples=9, deadline=None, suppress_health_check=[
-    HealthCheck.function_scoped_fixture])
+    HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_new_rows_alone_give_the_rows_that_reading_all_gives(nights, now, kind):
     for name in ("shop", "one", "other"):
         shutil.rmtree(name, ignore_errors=True)

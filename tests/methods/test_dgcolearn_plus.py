@@ -9,7 +9,7 @@ import torch
 from with_columns import with_tables
 
 from fedvine import testing
-from fedvine.core.rng import rng
+from fedvine.core.rng import rng, torch_rng
 from fedvine.data.ids import Ids
 from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
@@ -40,7 +40,8 @@ def test_features_of_the_snapshot_are_those_of_a_loop_over_pairs(bipartite):
     snapshot, shift = Snapshot(), users if bipartite else 0
     snapshot.advance(events)
     count = len(snapshot.known)
-    rows, net = torch.randn(count, 3, dtype=torch.float64), SimpleNamespace(
+    rows, net = torch.randn(
+        count, 3, dtype=torch.float64, generator=torch_rng(0)), SimpleNamespace(
         score=lambda a, b: (a * b).sum(1), parameters=lambda: iter([rows]))
     rows[torch.from_numpy(~snapshot.known)] = 0
     server = SimpleNamespace(snapshot=snapshot, stage=events, net=net)

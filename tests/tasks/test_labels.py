@@ -77,7 +77,7 @@ def test_the_past_of_those_set_aside_is_told_only_where_asked_for():
     hidden = finished(LastLabel()).scores["test"]["mean"]["accuracy"]
     given = SnapshotClassification(known=True)
     known = finished(LastLabel(), given).scores["test"]["mean"]["accuracy"]
-    assert hidden < 0.6 < known < 1
+    assert hidden < known - 0.1 and known < 1
 
 
 def test_a_summary_weighs_stages_by_nodes_and_knows_clients():

@@ -13,9 +13,11 @@ trying out. The work is done by NVIDIA FLARE's own command line; this file harde
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
+import secrets
 import shutil
 import socket
 import ssl
@@ -56,13 +58,13 @@ def tool(*arguments: str, cwd: Path | None = None) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that are free on the loopback address."""
-    held = [socket.socket() for _ in range(count)]
-    for s in held:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
+    """Return ports that are free on the loopback address, of those that no system hands out."""
+    ports = list[int]()
+    while len(ports) < count:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            ports += [port] * (port not in ports)
     return ports
 
 

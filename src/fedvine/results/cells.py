@@ -149,10 +149,11 @@ def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> lis
     no cell is finished.
     """
     opened, stores = _opened.get() or ({}, {})
-    beside = kept_beside(folder)
-    store, made, missing = stores.setdefault(beside, Kept(beside)), [], []
+    made, missing = [], []
     for experiment in experiments:
         experiment = experiment.model_copy(update={"final": False})     # scores do not need it
+        beside = kept_beside(folder, own=experiment.data.dataset is None)
+        store = stores.setdefault(beside, Kept(beside))
         task = experiment.protocol
         data = experiment.data.model_dump_json(), type(task).__name__
         if data not in opened:
@@ -196,13 +197,13 @@ def opened_once() -> Iterator[None]:
         _opened.reset(token)
 
 
-def kept_beside(folder: str | Path) -> Path:
+def kept_beside(folder: str | Path, own: bool = False) -> Path:
     """Return the folder with the kept lines of cells whose runs go below ``folder``.
 
     It is ``docs/results/cells`` of a checkout for the default folder, else ``kept`` below
-    ``folder``.
+    ``folder``; for somebody's ``own`` table, whose clients' names are nobody else's, always that.
     """
-    usual = Path(folder) == Path(FOLDER) and Path(KEPT).is_dir()
+    usual = not own and Path(folder) == Path(FOLDER) and Path(KEPT).is_dir()
     return Path(KEPT) if usual else Path(folder) / "kept"
 
 
