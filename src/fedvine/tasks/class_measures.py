@@ -242,13 +242,15 @@ def _expected(mine: np.ndarray, others: np.ndarray, middle: np.ndarray, least: f
 
 
 def alerts(held: np.ndarray | None) -> list[dict[str, Any]]:
-    """Return the threshold with the best F1 of each class that has one, as plain data.
+    """Return the threshold with the best F1 of each rare class that has one, as plain data.
 
     ``held`` are counts as for :func:`thresholds`, None: of no node.
     """
+    if held is None:
+        return []
+    few = rare(held[0].sum(1))
     return [{"class": c, "n": float(held[0, c].sum()), **found._asdict()}
-            for c, found in enumerate([] if held is None else thresholds(held))
-            if held is not None and found]
+            for c, found in enumerate(thresholds(held)) if found and few[c]]
 
 
 def rare(counts: ArrayLike) -> NDArray[np.bool_]:
