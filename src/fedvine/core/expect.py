@@ -28,7 +28,8 @@ from fedvine.core.errors import Refused
 if TYPE_CHECKING:
     import torch
 
-LARGEST = 1e12       # no correct model, mean or count comes near it
+LARGEST = 1e12       # no correct mean or count comes near it
+LARGEST_WEIGHT = 1e6    # nor a correct model, near this; others can still compute with it
 MOST_BYTES = 1 << 30  # of one array, unless a statement has another bound
 # Bytes of a value by the name of its dtype, of the dtypes that may travel.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4,
@@ -229,7 +230,8 @@ def check(value: Any, expect: Any, where: str = "it", sizes: dict[str, int] | No
             check(value[i], part, f"{where}[{i}]", sizes)
     elif is_tensor(expect) or isinstance(expect, np.ndarray):
         dtype = name_of(expect.dtype)
-        Array(dtype, tuple(expect.shape), most=max(MOST_BYTES, expect.nbytes),
+        most = LARGEST_WEIGHT if "float" in dtype else None
+        Array(dtype, tuple(expect.shape), most and -most, most, max(MOST_BYTES, expect.nbytes),
               tensor=is_tensor(expect)).check(value, where, sizes)
     elif hasattr(type(expect), "check"):
         expect.check(value, where, sizes)

@@ -204,8 +204,13 @@ class ClientWorker:
         self.marks = list(state.get("marks", []))
         self.client.place = (-1, *tuple(state["place"])[1:])  # -1 attaches the stage again
 
-    def undo(self, saved: Packed) -> None:
+    def before(self) -> tuple[Packed, dict[Any, Any]]:
+        """Return what :meth:`undo` takes back a call with: a copy of the memory, and the cache."""
+        saved = self.save()
+        return (Packed(saved.skeleton, [b.copy() for b in saved.buffers]), dict(self.client.cache))
+
+    def undo(self, before: tuple[Packed, dict[Any, Any]]) -> None:
         """Restore the client as it was before a call that failed, with the secure sum that is on."""
         sums = self.client.sums
-        self.restore(saved)
-        self.client.sums = sums
+        self.restore(before[0])
+        self.client.sums, self.client.cache = sums, before[1]

@@ -438,7 +438,7 @@ class Site(SiteTable):
         if not (0 <= t < len(worker.plan) and 0 <= r <= worker.method.rounds_at(t) + 2):
             raise Refusal("method")     # + 2: answers, and the end of a stage
         # An arrival that fails here, as on a full disk, is sent again, and must not be half done.
-        before = self.pool.take(worker.save()) if (r, query, step) == (0, None, 0) else None
+        before = worker.before() if (r, query, step) == (0, None, 0) else None
         try:
             reply = worker.handle(Envelope((t, r, call, step), function, query,
                                            Packed(skeleton, buffers), once))

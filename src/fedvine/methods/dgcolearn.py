@@ -40,6 +40,7 @@ from pydantic import model_validator
 from fedvine.aggregate.means import NeighbourSums
 from fedvine.core import tree
 from fedvine.core.compiling import timed
+from fedvine.core.expect import Tensor
 from fedvine.core.lookup import unique
 from fedvine.core.method import At, Client, Field, Method, Server, World
 from fedvine.core.rng import rng
@@ -326,8 +327,9 @@ class DgCoLearn(ClientFunctions, Method):
                 sent = clients.call(self.backward, layer, per_client=run.per_client(),
                                     expect=run.gradients_expected(layer))
                 run.add_back(layer, sent)                                       # C^T of (5)
-            gradients = clients.call(self.first_layer, per_client=run.per_client(),
-                                     expect=tree.weights(net))
+            gradients = clients.call(self.first_layer, per_client=run.per_client(), expect={
+                name: Tensor(self.precision, tuple(p.shape), -1e18, 1e18)   # 1e9 times 1e6, added
+                for name, p in net.named_parameters()})
         for gradient in gradients:
             for name, p in net.named_parameters():
                 add = gradient[name].to(p.device)
