@@ -89,7 +89,8 @@ def test_a_folder_that_cannot_be_replaced_is_put_back(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("killed", [1, 2, 3])
 @pytest.mark.parametrize("rows", [100, 30_000])
-def test_a_killed_append_of_fewer_rows_leaves_a_file_that_opens(rows, killed, tmp_path, monkeypatch):
+def test_a_killed_append_of_fewer_rows_leaves_a_file_that_opens(
+        rows, killed, tmp_path, monkeypatch):
     """Rows of an append that nobody counts are longer than those that replace them."""
     file = tmp_path / "x.npy"
     np.save(file, np.arange(rows))

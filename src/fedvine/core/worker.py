@@ -210,7 +210,7 @@ class ClientWorker:
         return (Packed(saved.skeleton, [b.copy() for b in saved.buffers]), dict(self.client.cache))
 
     def undo(self, before: tuple[Packed, dict[Any, Any]]) -> None:
-        """Restore the client as it was before a call that failed, with the secure sum that is on."""
+        """Restore the client as it was before a call that failed; a secure sum goes on."""
         sums = self.client.sums
         self.restore(before[0])
         self.client.sums, self.client.cache = sums, before[1]

@@ -77,8 +77,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "a full disk": lambda reply: Failed("it failed: OSError: No space left on device"),
     "cut off": lambda reply: Packed(pack(reply).skeleton[:-1], pack(reply).buffers),
     "large integers": lambda reply: _arrays(reply, _outermost)}
-# A key may be any number, 1e12 is within most bounds (fedvine.core.expect.LARGEST), and a method may
-# allow an empty reply; the run must still finish.
+# A key may be any number, 1e12 is within some bounds (fedvine.core.expect.LARGEST), and a method
+# may allow an empty reply; the run must still finish.
 MAY_PASS = {"1e12", "large integers", "none", "no parts"}
 
 

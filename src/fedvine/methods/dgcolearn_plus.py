@@ -35,7 +35,8 @@ class DgCoLearnPlus(DgCoLearn):
     """DG-CoLearn's logit is one feature of a pair among counts, recencies and neighbours."""
 
     name: ClassVar[str] = "dgcolearn_plus"
-    revision: ClassVar[int] = 7         # curves of counts, first meetings lately, random walks
+    # curves of counts, first meetings lately, random walks
+    revision: ClassVar[int] = 7  # type: ignore[override]
     edge_means: ClassVar[bool] = False      # features of pairs say it
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}

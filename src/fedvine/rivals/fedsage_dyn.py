@@ -75,7 +75,8 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):  # type: ignore[misc] # its show
     """FedAvgDyn with generated neighbours in place of those elsewhere."""
 
     name: ClassVar[str] = "fedsage_dyn"
-    revision: ClassVar[int] = 4         # random ends among a client's own nodes
+    # random ends among a client's own nodes
+    revision: ClassVar[int] = 4  # type: ignore[override]
 
     backbone: Exact = Field(  # type: ignore[assignment]
         default="evolvegcn-o", description="the local model: EvolveGCN as for fedavg_dyn, or one "

@@ -266,7 +266,8 @@ def summarise(stages: list[Any], period: str) -> dict[str, Any]:
     matrix = [[_mean(s.found.get(j, {}), names, end) for j in range(s.t + 1)] for s in stages]
     client = {n: _means([[_mean(s.found.get(j, {}), [n], end) for j in range(s.t + 1)]
                          for s in stages]) for n in names}
-    counts = {n: {"n": sum(by[n]["n"].get(f"n{end}", 0) for by in stages[-1].found.values() if n in by)}
+    last = list(stages[-1].found.values()) if stages else []
+    counts = {n: {"n": sum(by[n]["n"].get(f"n{end}", 0) for by in last if n in by)}
               for n in names} if stages else {}
     mean, more = _means(matrix), {}
     if stages and not end:

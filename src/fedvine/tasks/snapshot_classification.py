@@ -45,8 +45,8 @@ class LabelShown(Shown):
         return ("Classes of nodes that were set aside, and that no method was told in any stage"
                 + (" after the learned one" if task.known else "")
                 + ": the model of each stage is asked about the nodes that are active two stages "
-                "later; means over stages, weighted by nodes. A seed draws the nodes to choose by and "
-                "the initialisation; the test's are the same for all.")
+                "later; means over stages, weighted by nodes. A seed draws the nodes to choose by "
+                "and the initialisation; the test's are the same for all.")
 
     def tables(self, task: Any, summary: Mapping[str, Any]) -> list[str | Rows]:
         """Return the scores of both periods, and accuracy by client."""
@@ -224,8 +224,8 @@ class LabelScorer:
     """The queries about active nodes that were set aside, and the measures of the answers.
 
     Nodes of the test are told by their names alone, so that no search of settings chooses by those
-    of another seed; which others are set aside to choose by, ``seed`` decides, too. Raises :class:`FedvineError`
-    for data without classes.
+    of another seed; which others are set aside to choose by, ``seed`` decides, too. Raises
+    :class:`FedvineError` for data without classes.
     """
 
     def __init__(self, protocol: SnapshotClassification, part: EventStream, plan: Plan, name: str,
