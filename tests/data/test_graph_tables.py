@@ -16,6 +16,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.identity import digest, names
+from fedvine.data.ids import Ids
 from fedvine.data.io.nodes import read_graph
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import cells
@@ -286,6 +287,9 @@ def test_owners_count_for_what_a_graph_is(tmp_path):
     none = replace(graph, owner=None)
     assert len({digest(g) for g in (graph, moved, none)}) == 3
     assert len({names(g) for g in (graph, renamed, other, none)}) == 4
+    assert graph.ids is not None
+    again = replace(graph, ids=Ids.of([f"p{i}" for i in range(len(graph.y))]))
+    assert names(again) != names(graph)     # and which nodes are of the test
     for wrong in (graph.owner.of[1:], graph.owner.of + 1, graph.owner.of - 1):
         with pytest.raises(FedvineError, match="one a node, from 0 to 2"):
             Graph.make(graph.x, graph.edges, graph.y, owner=Owner(wrong, graph.owner.names))

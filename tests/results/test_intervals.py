@@ -113,6 +113,14 @@ def test_a_difference_to_a_method_without_chance_is_no_surer_than_its_seeds(seed
     assert found.half > 0.05 and found.p > 0.05
 
 
+def test_a_difference_over_partitions_is_of_the_runs_that_both_have():
+    whole, part = (Entry(name, "fedlink", {
+        n: [{"client": None, "scores": {"auc_new": n % 2}}] for n in runs}, together=2)
+        for name, runs in (("whole", range(6)), ("part", (0, 2, 4))))
+    found = difference(whole, part, "auc_new", TASK.shown.simple)
+    assert found.mean == 0 and set(found.values) == {0}
+
+
 @pytest.mark.slow
 def test_replicates_reach_the_table_and_change_nothing_else(tmp_path, monkeypatch):
     quick.here(monkeypatch)

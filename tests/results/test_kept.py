@@ -111,6 +111,19 @@ def test_a_line_is_taken_where_a_field_is_new_and_at_its_default(once):
     assert not mine.stands(table)
 
 
+def test_stages_that_begin_at_another_time_or_wait_are_other_cells(filled):
+    first = wanted(filled[0])[0].with_settings(["stages='2d'"])
+    mine, *others = (Identity(e) for e in (first, *(
+        first.with_settings([text]) for text in ("origin='12:00'", "open_end=true"))))
+    assert len({one.key for one in (mine, *others)}) == 3
+    line = {"method": "popularity", "seed": first.seed, "revision": mine.revision, "content": None,
+            "settings": json.loads(json.dumps(mine.settings))}
+    assert mine.stands(line) and not any(one.stands(line) for one in others)
+    for key in ("origin", "open_end"):
+        del line["settings"]["run"][key]    # of a line from before these were told apart
+    assert mine.stands(line) and not any(one.stands(line) for one in others)
+
+
 def test_a_revision_and_other_content_make_another_cell(filled, monkeypatch):
     folder, _ = filled
     first, = wanted(folder)

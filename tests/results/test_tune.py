@@ -9,6 +9,7 @@ import shop
 from fedvine.cli import main
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
+from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.results import tune
 from fedvine.results.compare import experiments
@@ -183,6 +184,11 @@ def test_what_cannot_be_searched_is_said_in_a_sentence(tmp_path, monkeypatch):
         search(tmp_path, "popularity:decay=0.5")
     with pytest.raises(FedvineError, match=r'no score "aux" \(did you mean "auc"\?\)'):
         search(tmp_path, score="aux", trials=1)
+    with pytest.raises(FedvineError, match='Of "no_list" less is better'):
+        search(tmp_path, score="no_list", trials=1)
+    (tmp_path / "tune").mkdir()
+    with run_folder.alone(tmp_path / "tune"), pytest.raises(FedvineError, match="process searches"):
+        search(tmp_path, score="auc_across", trials=1)
     with pytest.raises(FedvineError, match="no validation score"):
         search(tmp_path, score="auc_across", trials=1)
     with pytest.raises(FedvineError, match="holds another search"):

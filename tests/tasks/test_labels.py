@@ -44,6 +44,14 @@ class Spy(LastLabel):
         return super().answer(server, clients, at)
 
 
+def test_no_seed_chooses_settings_by_test_nodes_of_another():
+    plan = testing.tiny_case(STREAM)[1]
+    aside = [SnapshotClassification().scorer(STREAM, plan, "all", seed).aside for seed in range(9)]
+    assert all(((one == 2) == (aside[0] == 2)).all() for one in aside)
+    assert not all((one == aside[0]).all() for one in aside)
+    assert 0.1 < np.mean([(one == 1).mean() for one in aside]) < 0.3
+
+
 def test_classes_of_nodes_that_are_scored_are_never_shown():
     Spy.seen.clear()
     done = finished(Spy())
