@@ -28,7 +28,7 @@ def test_text_is_found_as_in_a_dictionary(names, asked, block):
        st.lists(TEXT | st.sampled_from(["007", "-0", "+1", "٣", "1.0", " 1", "9" * 30, "-"])))
 def test_whole_numbers_are_found_by_their_text(numbers, asked):
     ids, asked = Ids.of(np.array(numbers, np.int64)), [*asked, *map(str, numbers)]
-    known = {str(n): i for i, n in enumerate(numbers)}
+    known = {text: i for i, n in enumerate(numbers) for text in (str(n), f"{n}.0")}   # of frames
     assert ids.numbers(asked).tolist() == [known.get(name, -1) for name in asked]
 
 
