@@ -189,6 +189,12 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_run(option, file, 
     refused(["reproduce", "fedlink-figure2", option, file], file, f"{other} with {option}")
 
 
+@pytest.mark.parametrize("option", ["--json", "--markdown"])
+def test_a_folder_in_place_of_a_file_is_refused_before_anything_is_run(option, here):
+    (here / "place").mkdir()
+    refused(["compare", "popularity", *TABLE, option, "place"], "place is a folder; name a file")
+
+
 def test_an_experiment_with_a_method_that_is_not_here_says_how_it_gets_here(here):
     (here / "e.toml").write_text("data='good.csv'\n[method]\nname='mine'\nfile_digest='ab12'\n")
     refused(["run", "e.toml"], '"mine"', "once to fedvine show FILE.py")

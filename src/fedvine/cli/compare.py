@@ -40,6 +40,9 @@ def compare(
     """Compare methods on the same data and seeds: scores with intervals, paired tests, costs."""
     from fedvine.results import compare as comparing
     stopped_as_by_ctrl_c()
+    for file in (markdown, json, table):        # before anything is run
+        if file is not None and file.is_dir():
+            raise FedvineError(f"{file} is a folder; name a file.")
     wanted = comparing.experiments(methods, {**values, "seed": seed}, settings or [])
     source = wanted[0].data
     if not source.edges and (source.weight or source.features or not source.dataset):

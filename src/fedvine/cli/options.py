@@ -32,8 +32,6 @@ def _table(file: Path | None) -> Path | None:
 
 
 def _page(file: Path | None) -> Path | None:
-    if file is not None and file.is_dir():
-        raise FedvineError(f"{file} is a folder; name a file.")
     if file is not None:
         from fedvine.results import frozen
         frozen.check(file)
@@ -184,8 +182,7 @@ Seeds = Annotated[int | None, typer.Option(
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time.")]
 Markdown = Annotated[Path | None, typer.Option(
     callback=_page, help="Write the tables to this file; - for the terminal.")]
-Json = Annotated[Path | None, typer.Option(
-    callback=_page, help="Write the scores to this file.")]
+Json = Annotated[Path | None, typer.Option(help="Write the scores to this file.")]
 Plot = Annotated[Path | None, typer.Option(
     callback=_picture,
     help="Draw a picture into this .png, .pdf or .svg file.")]
