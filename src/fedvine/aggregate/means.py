@@ -15,7 +15,7 @@ from fedvine.aggregate.rules import Rule, least, merged, shortened
 from fedvine.core import tree
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect import Number
+from fedvine.core.expect import LARGEST_WEIGHT, Number
 from fedvine.core.method import Client
 from fedvine.core.replies import Replies
 
@@ -184,9 +184,12 @@ class Either(Mean, Sum):
         total, names = self.sum(clients, function, *same,
                                 length=1 + sum(p.numel() for p in around.values()))
         found = torch.from_numpy(from_fixed(total))                 # sum_k N_k Theta^k, N
-        mean = (tree.unflattened((found[:-1] / found[-1]).float(), around) if found[-1] > 0
-                else around)
-        return Combined(mean, names, None)
+        count, mean = float(found[-1]), (found[:-1] / found[-1]).float()
+        # What no honest clients add up to stays out: under masks nobody sees whose it is, and the
+        # clients could not put N_k times it into the next sum.
+        if not (count > 0 and mean.abs().max() <= min(LARGEST_WEIGHT, 2.0**30 / count)):
+            return Combined(around, names, None)
+        return Combined(tree.unflattened(mean, around), names, None)
 
     def leaving(self, client: Client, kind: Kind, reply: Any) -> Any:
         """Return N_k Theta^k and N_k as a vector under masks; without them the model.
