@@ -2,7 +2,8 @@
 
 They were computed by an earlier version that computed the rows of all nodes in every pass and
 dropped those that had not changed; those of local epochs on edges since a client's random ends are
-its own nodes, and those of classes since all seeds have the same nodes in the test. Every backbone, exchange, schedule and rival of the family is there.
+its own nodes, and those of classes since all seeds have the same nodes in the test. Every backbone,
+exchange, schedule and rival of the family is there.
 """
 
 import json
