@@ -104,7 +104,7 @@ def test_what_attackers_send_moves_an_average_no_further_than_honest_updates_rea
 class Attacked(LocalClients):
     """Clients of which the first ones scale what they send by -1000, whatever the method sends."""
 
-    false = ("client-0",)
+    false, times = ("client-0",), -1000.0
 
     def _deliver(self, name, envelope):
         reply = super()._deliver(name, envelope)
@@ -113,10 +113,10 @@ class Attacked(LocalClients):
             sent = unpack(reply)
             if "size" in sent:
                 began = unpack(envelope.body)[0]
-                sent["model"] = tree.add(began, tree.subtract(sent["model"], began), -1000.0)
+                sent["model"] = tree.add(began, tree.subtract(sent["model"], began), self.times)
                 sent["size"] = 10**9
             else:
-                sent = tree.map_tree(lambda x: x * -1000.0, sent)
+                sent = tree.map_tree(lambda x: x * self.times, sent)
             return pack(sent)
         return reply
 
@@ -188,7 +188,7 @@ def test_what_travels_beside_the_average_stays_short(name):
         stream, handed = testing.tiny_stream(2000), [0.0]
 
         class Watched(engine):
-            false = ("part-0",)
+            false, times = ("part-0",), -100.0      # above 1e6 they would be refused
 
             def _deliver(self, client, envelope):
                 if envelope.function == "train_own":

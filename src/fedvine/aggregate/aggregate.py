@@ -140,10 +140,10 @@ class Sum(Aggregate):
                                      step=step, **options).items())
 
         whole, plain = function.__whole__, function.__plain__   # type: ignore[attr-defined]
-        there = [name for name in clients.names if name not in clients.false]
+        there = [name for name in clients.names if name not in clients.barred]
         if len(there) < enough:
             raise RoundAborted(f"a secure sum needs {enough} clients, and there are {len(there)} "
-                               f"without {', '.join(sorted(clients.false))}, whose secret was "
+                               f"without {', '.join(sorted(clients.barred))}, whose secret was "
                                "false")
         keys = ask(1, self.sum_keys, number := time.time_ns(), whole,
                    digest_of(function.__name__, same), plain, of=there, only=there, expect=KEYS)
@@ -175,7 +175,7 @@ class Sum(Aggregate):
         try:
             return open_sum(masked, keys, shares, parts, needed), tuple(masked)
         except FalseSecret as error:        # the round is played again, without that client
-            clients.false.add(error.client)
+            clients.barred.add(error.client)
             raise RoundAborted(str(error)) from error
         except FedvineError as error:
             raise RoundAborted(str(error)) from error
