@@ -174,10 +174,9 @@ class Sum(Aggregate):
             "own": Named(SHARE, only=came, least=came), "mask": Named(KEY, only=gone, least=gone)})
         try:
             return open_sum(masked, keys, shares, parts, needed), tuple(masked)
-        except FalseSecret as error:        # the round is played again, without that client
-            clients.barred.add(error.client)
-            raise RoundAborted(str(error)) from error
         except FedvineError as error:
+            if isinstance(error, FalseSecret):  # the round is played again, without that client
+                clients.barred.add(error.client)
             raise RoundAborted(str(error)) from error
 
     @on_client

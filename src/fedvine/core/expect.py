@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 LARGEST = 1e12       # no correct mean or count comes near it
-LARGEST_WEIGHT = 1e6    # nor a correct model, near this; others can still compute with it
+LARGEST_WEIGHT = 1e6    # no correct model comes near this, and others can still compute with it
 MOST_BYTES = 1 << 30  # of one array, unless a statement has another bound
 # Bytes of a value by the name of its dtype, of the dtypes that may travel.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4,

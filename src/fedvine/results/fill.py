@@ -410,8 +410,8 @@ def _check(one: _Running) -> None:
     code = one.process.returncode or 0
     why = (one.last_line().removeprefix("Error: ") if code > 0 else
            f"the system ended it with signal {-code}, out of memory perhaps.")
-    told = f" ({one.log} has all it said.)" if one.log.exists() else ""    # another's, and gone
-    raise FedvineError(f"{one.cell} failed: {why or 'it said nothing.'}{told}")
+    rest = f" ({one.log} has all it said.)" if one.log.exists() else ""    # else another deleted it
+    raise FedvineError(f"{one.cell} failed: {why or 'it said nothing.'}{rest}")
 
 
 def _stop(running: Sequence[_Running]) -> None:
