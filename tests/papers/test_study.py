@@ -21,7 +21,6 @@ from fedvine.papers.study import Panel, Study, carry_out, chosen, experiments, p
 from fedvine.papers.tables import Lacks, ahead
 from fedvine.results.entry import Entry
 from fedvine.results.tables import Table, TableSet
-from fedvine.tasks.link_prediction import LinkPrediction
 
 
 def page(found):
@@ -99,19 +98,13 @@ def test_what_is_lacking_is_said_without_a_download(tmp_path, monkeypatch):
     monkeypatch.setattr(pooch, "retrieve", never)
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
     monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path))
-    kept = Path(__file__).parents[2] / "docs/results/cells"
     store = tmp_path / "cells" / "kept"
     store.mkdir(parents=True)
-    shutil.copy(kept / "wikipedia-early.parquet", store)
-    monkeypatch.setattr(LinkPrediction, "revision", 1)          # of the lines that were copied
-    table = PaperTable.named("fedlink-table1")      # they are older than some of its rows
-    older = table.model_copy(update={"row": [r for r in table.row if r.name not in (
-        "Frequency", "Popularity, all clients") and "4D-FED-GNN+" not in r.name]})
-    monkeypatch.setattr(PaperTable, "named", staticmethod(lambda name: older))
-    found = lacks("fedlink-table1", only="5", folder=tmp_path / "cells")["fedlink-table1"]
+    shutil.copy(Path(__file__).parents[2] / "docs/results/cells/foursquare.parquet", store)
+    found = lacks("fedlink-table2", folder=tmp_path / "cells")["fedlink-table2"]
     assert not found.missing and not found.absent               # by the lines, whatever the content
-    found = lacks("fedlink-table1", only="5,6", folder=tmp_path / "cells")["fedlink-table1"]
-    assert (found.code, len(found.absent)) == (4, 1)
+    found = lacks("fedlink-table2", folder=tmp_path / "none")["fedlink-table2"]
+    assert (found.code, len(found.absent)) == (4, 2)
     assert found.sentences()[0].startswith("complete except for data that are not at hand: ")
     with at_hand(), pytest.raises(FedvineError, match="not at hand, and nothing is downloaded"):
         Experiment.model_validate({"data": "wikipedia", "method": "recency"}).data.open()
