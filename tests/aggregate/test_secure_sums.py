@@ -3,17 +3,20 @@
 The server here is a script that calls one client function after the other at the clients of a run.
 """
 
+import copy
+
 import numpy as np
 import pytest
 import torch
-from parties import NAMES, identities
+from parties import NAMES, identities, key
 from toys import changed
 
 from fedvine import testing
 from fedvine.aggregate.aggregate import Sum, digest_of
+from fedvine.aggregate.identities import der, identity_of
 from fedvine.aggregate.means import Either
 from fedvine.core import registry
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import Failed, FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Field, Method, Server, on_client
 from fedvine.core.state import World
@@ -135,6 +138,30 @@ def test_a_false_share_starts_the_round_over_and_the_run_goes_on():
             return reply
 
     assert carry_out(Lying).server.totals == [15] * 8 and Lying.lies == 1
+
+
+@pytest.mark.parametrize("lie", ["a key off the roster", "shares that nobody can open"])
+def test_a_client_whom_most_others_doubt_ends_no_run(lie, monkeypatch):
+    class Refusing(MockClients):
+        def _deliver(self, name, envelope):
+            try:
+                reply = super()._deliver(name, envelope)
+            except FedvineError as error:       # as a site's refusal comes to the server
+                return Failed(str(error))
+            if name == "bob" and envelope.function == "sum_shares" and "open" in lie:
+                return pack(dict.fromkeys(unpack(reply), bytes(64)))
+            return reply
+
+    def minted(client):
+        member = identity_of(client)
+        if client.name == "bob" and "roster" in lie:
+            member = copy.copy(member)
+            member._private, member.public = key("mallory"), der(key("mallory").public_key())
+        return member
+
+    monkeypatch.setattr("fedvine.aggregate.identities.identity_of", minted)
+    made = carry_out(Refusing, quorum=0.5)
+    assert made.server.totals == [13] * 8 and made.clients.barred == {"bob"}
 
 
 @pytest.mark.slow

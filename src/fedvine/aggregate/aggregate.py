@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
@@ -28,7 +29,7 @@ from fedvine.aggregate.bonawitz import FalseSecret, Party, fewest, open_sum, usa
 from fedvine.aggregate.noise import protect, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect import Array, Named, Number, Text
+from fedvine.core.expect import Array, Flag, Named, Number, Text
 from fedvine.core.message import pack
 from fedvine.core.method import Client, on_client
 from fedvine.core.replies import RoundAborted
@@ -124,7 +125,8 @@ class Sum(Aggregate):
             (:mod:`fedvine.aggregate.answered`), and these are away now, or give other rows.
 
         Raises:
-            RoundAborted: if fewer clients stayed than are needed, or one sent a false share.
+            RoundAborted: if fewer clients stayed than are needed, or one sent what others cannot
+                use.
         """
         everyone = len(clients.names)
         needed = self.needed(everyone)
@@ -143,8 +145,8 @@ class Sum(Aggregate):
         there = [name for name in clients.names if name not in clients.barred]
         if len(there) < enough:
             raise RoundAborted(f"a secure sum needs {enough} clients, and there are {len(there)} "
-                               f"without {', '.join(sorted(clients.barred))}, whose secret was "
-                               "false")
+                               f"without {', '.join(sorted(clients.barred))}, whose keys or "
+                               "shares were false")
         keys = ask(1, self.sum_keys, number := time.time_ns(), whole,
                    digest_of(function.__name__, same), plain, of=there, only=there, expect=KEYS)
         keys, needed = alike({name: sent for name, sent in keys.items() if (
@@ -161,10 +163,17 @@ class Sum(Aggregate):
         if not only <= set(keys) or len(only) < enough or not fit(only):
             return nothing
         keys = {name: sent for name, sent in keys.items() if name in only}
-        shares = ask(2, self.sum_shares, keys, of=keys, only=keys,
-                     expect=Named(BOX, only=frozenset(keys), least=frozenset(keys)))
-        masked = ask(3, function, *same, of=shares, expect=vector, once=once, per_client={
-            n: {sender: sealed[n] for sender, sealed in shares.items()} for n in shares})
+        try:
+            shares = ask(2, self.sum_shares, keys, of=keys, only=keys,
+                         expect=Named(BOX, only=frozenset(keys), least=frozenset(keys)))
+            masked = ask(3, function, *same, of=shares, expect=vector, once=once, per_client={
+                n: {sender: sealed[n] for sender, sealed in shares.items()} for n in shares})
+        except RoundAborted:        # played again, without those whom most of the others doubt
+            doubts = clients.call(self.sum_doubts, only=keys, quorum=0, later=False, step=4,
+                                  expect=Named(Flag(), only=frozenset(keys)))
+            votes = Counter(name for doubted in doubts for name in doubted)
+            clients.barred |= {name for name, many in votes.items() if 2 * many > len(keys)}
+            raise
         if not fit(masked):
             return nothing
         came, gone = frozenset(masked), frozenset(shares) - frozenset(masked)
@@ -208,6 +217,11 @@ class Sum(Aggregate):
     def sum_shares(self, client: Client, keys: dict[str, dict[str, Any]]) -> dict[str, bytes]:
         """Return an encrypted share for every client (exchange 1)."""
         return _party(client).shares(keys)
+
+    @on_client
+    def sum_doubts(self, client: Client) -> dict[str, bool]:
+        """Return the clients whose keys or shares this one could not use in the sum that is on."""
+        return dict.fromkeys(_party(client).doubted, True)
 
     @on_client
     def sum_agree(self, client: Client, came: list[str]) -> bytes:

@@ -24,9 +24,10 @@ Vectors are fixed-point numbers modulo 2^64, so the sum is exact. Primitives are
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,7 @@ class Party:
         self._own = draw("own", 16)
         self._keys: dict[str, dict[str, Any]] = {}
         self._held: dict[str, bytes] = {}
+        self.doubted: dict[str, str] = {}   # whose keys or shares could not be used, and why
         self._came: list[str] = []
         self._done = 0
 
@@ -113,8 +115,11 @@ class Party:
             raise FedvineError(f"The keys of a sum do not have those that {self.name} sent; "
                                "refused.")
         for name in names:
+            with self._doubting(name):
+                self.identity.check(name, *_said(name, self.number, keys[name]))
+        self._trust()
+        for name in names:
             sent = keys[name]
-            self.identity.check(name, *_said(name, self.number, sent))
             if sent["of"] != self.of:
                 raise FedvineError(f"{name} was asked for another sum than {self.name}: another "
                                    "run, plan, stage, function or argument; refused.")
@@ -139,10 +144,9 @@ class Party:
         self._step("masked")
         self._enough(sealed)
         for name, box in sealed.items():
-            try:
-                self._held[name] = self._box(name).decrypt(_nonce(name, self.name), box, None)
-            except (InvalidTag, KeyError) as error:
-                raise FedvineError(f"A share that is said to be {name}'s is not.") from error
+            with self._doubting(name):
+                self._held[name] = self._opened(name, box)
+        self._trust()
         if self.name not in self._held:
             raise FedvineError(f"The shares of a sum do not have {self.name}'s own; refused.")
         total = vector + _stream(self._own, len(vector))
@@ -204,6 +208,27 @@ class Party:
             raise FedvineError(f"The server asked for the step {step} of a sum a second time, or "
                                "out of its order; refused.")
         self._done += 1
+
+    @contextlib.contextmanager
+    def _doubting(self, name: str) -> Iterator[None]:
+        """Note an error in the block, which is about what the client ``name`` sent."""
+        try:
+            yield
+        except FedvineError as error:
+            self.doubted[name] = str(error)
+
+    def _trust(self) -> None:
+        """Raise :class:`FedvineError` if what a client sent cannot be used; no step follows."""
+        if self.doubted:
+            self._done = len(_STEPS)
+            raise FedvineError(" ".join(self.doubted.values()))
+
+    def _opened(self, name: str, box: bytes) -> bytes:
+        """Return the shares in a box of the client ``name``."""
+        try:
+            return self._box(name).decrypt(_nonce(name, self.name), box, None)
+        except (InvalidTag, KeyError) as error:
+            raise FedvineError(f"A share that is said to be {name}'s is not.") from error
 
     def _enough(self, names: Any) -> None:
         if len(names) < self.threshold:

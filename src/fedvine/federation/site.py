@@ -72,7 +72,7 @@ BEFORE = {"agree": NOTHING, "erased": "receipts of erasures", "facts": "counts a
           "grow": NOTHING, "open": NOTHING}
 DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
           "forecasts": "a count"}
-STEPS = ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")     # of a secure sum
+STEPS = ("sum_keys", "sum_shares", "sum_doubts", "sum_agree", "sum_unmask")
 NAME = 100      # characters of a run's name in the account
 
 
