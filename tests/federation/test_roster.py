@@ -188,7 +188,7 @@ def test_a_minted_key_with_the_others_roster_is_refused_by_its_fingerprint(tmp_p
         return found
 
     federation.sites["bob"].identity = lying
-    with pytest.raises(FedvineError, match="without bob, whose keys or shares were false"):
+    with pytest.raises(FedvineError, match="without bob, who sent a false part"):
         federation.run().finish()
     account = "".join(p.read_text() for p in (tmp_path / "ada" / "account").rglob("*.jsonl"))
     assert "said to be bob's does not have the fingerprint that the roster has" in account

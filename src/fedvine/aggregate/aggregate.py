@@ -125,8 +125,7 @@ class Sum(Aggregate):
             (:mod:`fedvine.aggregate.answered`), and these are away now, or give other rows.
 
         Raises:
-            RoundAborted: if fewer clients stayed than are needed, or one sent what others cannot
-                use.
+            RoundAborted: if fewer clients stayed than are needed, or one sent something false.
         """
         everyone = len(clients.names)
         needed = self.needed(everyone)
@@ -144,9 +143,8 @@ class Sum(Aggregate):
         whole, plain = function.__whole__, function.__plain__   # type: ignore[attr-defined]
         there = [name for name in clients.names if name not in clients.barred]
         if len(there) < enough:
-            raise RoundAborted(f"a secure sum needs {enough} clients, and there are {len(there)} "
-                               f"without {', '.join(sorted(clients.barred))}, whose keys or "
-                               "shares were false")
+            raise RoundAborted(f"a secure sum needs {enough} clients, and has {len(there)} without "
+                               f"{', '.join(sorted(clients.barred))}, who sent a false part")
         keys = ask(1, self.sum_keys, number := time.time_ns(), whole,
                    digest_of(function.__name__, same), plain, of=there, only=there, expect=KEYS)
         keys, needed = alike({name: sent for name, sent in keys.items() if (

@@ -24,10 +24,9 @@ Vectors are fixed-point numbers modulo 2^64, so the sum is exact. Primitives are
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -114,10 +113,7 @@ class Party:
         if self.name not in keys or dict(keys[self.name]) != self._keys[self.name]:
             raise FedvineError(f"The keys of a sum do not have those that {self.name} sent; "
                                "refused.")
-        for name in names:
-            with self._doubting(name):
-                self.identity.check(name, *_said(name, self.number, keys[name]))
-        self._trust()
+        self._each(names, lambda n: self.identity.check(n, *_said(n, self.number, keys[n])))
         for name in names:
             sent = keys[name]
             if sent["of"] != self.of:
@@ -143,17 +139,13 @@ class Party:
         """
         self._step("masked")
         self._enough(sealed)
-        for name, box in sealed.items():
-            with self._doubting(name):
-                self._held[name] = self._opened(name, box)
-        self._trust()
+        self._held = self._each(sealed, lambda n: self._opened(n, sealed[n]))
         if self.name not in self._held:
             raise FedvineError(f"The shares of a sum do not have {self.name}'s own; refused.")
         total = vector + _stream(self._own, len(vector))
-        for name in sealed:
-            if name != self.name:
-                pair = _stream(self._agree_on(name), len(vector))
-                total = total + pair if self.name < name else total - pair
+        for name in sealed.keys() - {self.name}:
+            pair = _stream(self._agree_on(name), len(vector))
+            total = total + pair if self.name < name else total - pair
         return total
 
     def agree(self, came: Iterable[str]) -> bytes:
@@ -198,7 +190,7 @@ class Party:
         return {name: self._keys[name][term] for name in self._came}
 
     def expects(self, step: str) -> None:
-        """Raise :class:`FedvineError` unless ``step`` is the next one, and leave it to come."""
+        """Raise :class:`FedvineError` unless ``step`` is the next one; leave it to come."""
         self._step(step)
         self._done -= 1
 
@@ -209,19 +201,18 @@ class Party:
                                "out of its order; refused.")
         self._done += 1
 
-    @contextlib.contextmanager
-    def _doubting(self, name: str) -> Iterator[None]:
-        """Note an error in the block, which is about what the client ``name`` sent."""
-        try:
-            yield
-        except FedvineError as error:
-            self.doubted[name] = str(error)
-
-    def _trust(self) -> None:
-        """Raise :class:`FedvineError` if what a client sent cannot be used; no step follows."""
+    def _each(self, names: Iterable[str], use: Callable[[str], Any]) -> dict[str, Any]:
+        """Return ``use(name)`` by client; note whose raise an error, and let no step follow."""
+        found = {}
+        for name in names:
+            try:
+                found[name] = use(name)
+            except FedvineError as error:
+                self.doubted[name] = str(error)
         if self.doubted:
             self._done = len(_STEPS)
             raise FedvineError(" ".join(self.doubted.values()))
+        return found
 
     def _opened(self, name: str, box: bytes) -> bytes:
         """Return the shares in a box of the client ``name``."""

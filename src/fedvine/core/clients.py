@@ -59,7 +59,7 @@ class Clients:
         self.log: list[dict[str, Any]] = []         # one line a call; the run folder empties it
         # By client: bytes down and up, seconds, whether it answered the last call.
         self.traffic: dict[str, dict[str, Any]] = {}
-        self.barred: set[str] = set()   # false in a secure sum; in no later one
+        self.barred: set[str] = set()   # who sent a false part of a secure sum: in no later one
         self.server_scorer = server_scorer          # only where the server holds the graph
         self._place, self._calls, self._draws = (-1, -1), 0, 0
         self._query: Query | None = None            # what calls of now are to answer

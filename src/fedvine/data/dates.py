@@ -77,12 +77,6 @@ def stage_names(bounds: Sequence[float] | None, dates: Dates = True) -> Callable
         f" ({found[stage]})" if stage < len(found) - 1 else "")
 
 
-def on_the_clock(bounds: Sequence[float], dates: Dates) -> np.ndarray:
-    """Return bounds as a clock of the zone shows them, as seconds since its 1970, float64."""
-    return np.array([t + (_there(t, dates).utcoffset() or timedelta()).total_seconds()
-                     for t in bounds])
-
-
 def zone_name(dates: Dates) -> str:
     """Return the name of the zone in which dates are shown."""
     return dates if isinstance(dates, str) else "UTC"

@@ -38,22 +38,11 @@ PATIENCE = 300.0    # seconds for a worker to start
 class RayClients(Clients):
     """Clients on the workers of a Ray cluster.
 
-    Scores are those of :class:`fedvine.engines.local.LocalClients` with one thread, bit for bit.
-
-    Args:
-        method: has the functions that are called.
-        parts: the clients' own data by name; None for a client without any.
-        plan: of stages.
-        protocol: of scoring.
-        world: facts that all sides know.
-        server_scorer: scores at the server, where it holds the graph.
-        quorum: share of replies, in (0, 1], that a call needs by default.
-        fresh: makes keys of noise, for tests (:class:`fedvine.core.ledger.Ledger`).
-        workers: number of processes, at most one a client; None: one a processor of the cluster.
-        address: of a cluster to join; None: one on this machine, for this process alone.
-
-    Raises:
-        FedvineError: where Ray is not installed, or the cluster cannot be reached or is too small.
+    Scores are those of :class:`fedvine.engines.local.LocalClients` with one thread, bit for bit,
+    and so are the arguments, but for ``workers``, the number of processes, at most one a client
+    (None: one a processor of the cluster), and ``address`` of a cluster to join (None: one on this
+    machine, for this process alone). Raises :class:`FedvineError` where Ray is not installed, or
+    the cluster cannot be reached or is too small.
     """
 
     def __init__(self, method: Method, parts: Mapping[str, Any], plan: PlanLike,

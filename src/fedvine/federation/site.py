@@ -68,8 +68,7 @@ _LOG = logging.getLogger(__name__)
 BEFORE = {"agree": NOTHING, "erased": "receipts of erasures", "facts": "counts and times",
           "known": "counts", "tables": "sums of columns", "arrivals": "keys and times of users",
           "match": "blinded users or a count", "blind": "blinded names", "evaluated": NOTHING,
-          "nodes": "classes and counts",
-          "grow": NOTHING, "open": NOTHING}
+          "nodes": "classes and counts", "grow": NOTHING, "open": NOTHING}
 DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
           "forecasts": "a count"}
 STEPS = ("sum_keys", "sum_shares", "sum_doubts", "sum_agree", "sum_unmask")
