@@ -121,6 +121,8 @@ def test_a_column_may_show_runs_with_other_settings(small, tmp_path, monkeypatch
     assert [(e.id, e.name, e.variant) for e in table.every] == [
         ("1", "shop", ""), ("1", "shop, few", "few"), ("2", "none", ""), ("2", "none, few", "few")]
     assert table.chosen("1") == table.every[:2] and table.chosen("few") == table.every[1::2]
+    plain = table.experiment[0].model_copy(update={"varied": False})
+    assert table.model_copy(update={"experiment": [plain]}).every == [plain]
     sheet = reproduce.reproduce("small", only="1", seeds=1, budget=0, folder=tmp_path / "cells")
     assert [r[2:] for r in sheet.grids[0].rows] == [["budget"] * 2, ["later"] * 2, ["budget"] * 2]
     scored = []

@@ -68,6 +68,7 @@ class Setting(_Part):
         default=None, description="experiment and client under which the paper prints a mean over "
         "the clients after all")
     variant: str = Field(default="", description="of which variant it is; see PaperTable.every")
+    varied: bool = Field(default=True, description="whether the table's variants are run on it")
 
     @property
     def place(self) -> str:
@@ -109,7 +110,7 @@ class PaperTable(_Part):
     column: list[Column]
     experiment: list[Setting]
     variant: dict[str, dict[str, Any]] = Field(
-        default={}, description="settings in which every experiment is run once more, by name; "
+        default={}, description="settings in which experiments are run once more, by name; "
         "columns name the variant whose runs they show")
     row: list[Row]
     ours: str = Field(default="", description="the row that is set beside the best rival")
@@ -168,10 +169,10 @@ class PaperTable(_Part):
 
     @property
     def every(self) -> list[Setting]:
-        """Return all experiments, each with its variants after it; these have its id."""
+        """Return all experiments, those that are varied with variants after them, of their ids."""
         return [made for e in self.experiment for made in (e, *(e.model_copy(update={
             "name": f"{e.name}, {name}", "variant": name, "settings": merged(e.settings, more)})
-            for name, more in self.variant.items()))]
+            for name, more in self.variant.items() if e.varied))]
 
     def chosen(self, only: str | None) -> list[Setting]:
         """Return the experiments that ``only`` names, see :func:`.study.chosen`; all without it."""
