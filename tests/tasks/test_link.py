@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedvine.core.rng import rng
+from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import StageScores, run
@@ -313,3 +314,15 @@ def test_replicates_with_one_of_each_user_are_the_scores(case, monkeypatch):
         assert values.tolist() == [found["n"][key]] * 3, key
     assert {"auc", "auc_new", "mrr", "ndcg", "ndcg_new", "no_list"} <= set(kept["scores"])
     assert 2 not in made.resampled      # of the test period alone
+
+
+def test_an_edge_without_direction_is_drawn_alike_at_both_ends():
+    src, dst = np.random.default_rng(0).integers(0, 9, (2, 200)) + np.array([[0], [9]])
+    plan, found = Plan((-1.0, 99.0, 149.0, 199.0), val=1, test=2), []
+    for ends in ((src, dst), (dst, src)):
+        part = EventStream(*ends, np.arange(200.0), Ids.of([f"n{i}" for i in range(18)]),
+                           directed=False)
+        made = LinkPrediction(negatives=3, replicates=20).scorer(part, plan, "all", 0)
+        made.measure(2, np.zeros(len(made.queries(2))))
+        found.append(made.resampled[2]["n"]["n"])
+    assert (found[0] == found[1]).all() and len(set(found[0])) > 5

@@ -112,17 +112,20 @@ def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
     return n, found
 
 
-def resampled(scores: np.ndarray, asked: Asked, names: np.ndarray, count: int
-              ) -> dict[str, dict[str, np.ndarray]]:
+def resampled(scores: np.ndarray, asked: Asked, names: np.ndarray, count: int,
+              others: np.ndarray | None = None) -> dict[str, dict[str, np.ndarray]]:
     """Return counts and scores with other users drawn (:mod:`fedvine.tasks.metrics`).
 
     ``n`` and ``scores`` are [B] by key; ``count`` is B, ``names`` uint64 are hashes of the users'
-    names. Scores are those that are means over positives or users, and pooled AUC.
+    names. Scores are those that are means over positives or users, and pooled AUC. ``others`` [P],
+    second ends where edges have no direction: both ends' numbers are multiplied (Owen 2007).
     """
     n: dict[str, np.ndarray] = {}
     found: dict[str, np.ndarray] = {}
     for group in asked.groups:
         weight = metrics.replicate_weights(names[group.users], count)
+        if others is not None:
+            weight = weight * metrics.replicate_weights(names[others[group.positive]], count)
         positive, random = scores[group.positive], scores[group.random]
         ranks, within = metrics.ragged_ranks(positive, scores[group.wide], group.own)
         for subset, mask in group.masks.items():

@@ -443,8 +443,9 @@ class Scorer:
         scores = np.asarray(answer, float).reshape(-1)
         n, found = measured(scores, asked, across)
         if self.protocol.replicates and self.plan.period(t) == "test":
+            others = None if self.part.directed else pairs.dst
             self.resampled[t] = resampled(scores, asked, self._hashes()[0],
-                                          self.protocol.replicates)
+                                          self.protocol.replicates, others)
         result = {"n": n, "scores": found} | ({"drift": self._drift(t)} if self.drift else {})
         if asked.chances is not None:
             at, met = asked.chances

@@ -219,9 +219,8 @@ def paired(a: ArrayLike, b: ArrayLike) -> tuple[float, float, float]:
 # from a hash of the user's name and of the replicate alone, so that a user has the same weight in
 # all stages, at all clients and for all methods: what a user's queries have in common is in the
 # interval, and differences between methods are paired.
-# A scorer that is asked for ``protocol.replicates`` keeps ``{"n": ..., "scores": ...}`` of a stage,
-# each [B] by key, in its attribute ``resampled`` by stage: they are not sent, and a federation has
-# none. :func:`period_means` makes those of a run.
+# A scorer with ``protocol.replicates`` keeps ``{"n": ..., "scores": ...}`` of a stage, each [B] by
+# key, as ``resampled``: they are not sent (a federation has none). See :func:`period_means`.
 COUNT = 200     # replicates of a comparison
 _STEPS = np.cumsum(np.exp(-1) / np.cumprod([1.0, *range(1, 12)]))   # Poisson(1) up to 11
 
@@ -248,20 +247,16 @@ def replicate_means(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return (weight @ np.asarray(values, float)) / weight.sum(1)
 
 
-def replicate_aucs(positive: np.ndarray, negative: np.ndarray, weight: np.ndarray,
-        other: np.ndarray | None = None) -> np.ndarray:
+def replicate_aucs(positive: np.ndarray, negative: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Compute pooled AUCs float64 [B], of all pairs, each weighted by both sides' weights.
 
     Ties count half. With weights of 1 it is :func:`fedvine.tasks.metrics.auc`. ``weight`` [B, P] is
-    of the ``positive`` scores [P], ``other`` [B, N] of the negatives (None: the same). NaN where
-    either side has no weight.
+    of the ``positive`` scores [P] and of the ``negative`` ones. NaN where all weights are 0.
     """
-    mine = np.asarray(weight, float)
-    theirs = mine if other is None else np.asarray(other, float)
-    order = np.argsort(negative, kind="stable")
+    mine, order = np.asarray(weight, float), np.argsort(negative, kind="stable")
     low = np.asarray(negative)[order]
-    below = np.zeros((len(theirs), len(low) + 1))
-    np.cumsum(theirs[:, order], axis=1, out=below[:, 1:])
+    below = np.zeros((len(mine), len(low) + 1))
+    np.cumsum(mine[:, order], axis=1, out=below[:, 1:])
     first, last = (np.searchsorted(low, positive, side=side) for side in ("left", "right"))
     won = (below[:, first] + below[:, last]) / 2        # ties as half
     with np.errstate(invalid="ignore"):
