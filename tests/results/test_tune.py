@@ -1,5 +1,6 @@
 """A search chooses on validation, goes on where it was stopped, and says what it did."""
 
+import json
 import sys
 
 import optuna
@@ -13,7 +14,6 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.results import tune
 from fedvine.results.compare import experiments
-from fedvine.results.kept import read
 from fedvine.results.tune import Study
 
 
@@ -65,15 +65,11 @@ def test_the_best_on_validation_is_chosen_and_written(once):
     assert third == "# Searched: decay 0.0 to 1.0."
 
 
-def test_its_runs_are_kept_and_its_line_beside_them(once):
+def test_its_line_is_kept_and_its_runs_end_after_validation(once):
     folder, found = once
-    kept = read(folder / "cells" / "kept" / "shop.parquet")
-    done = [t for t in trials(folder) if t.state.name == "COMPLETE"]
-    for seed in (100, 101, 102):
-        assert {x["settings"]["method"]["decay"] for x in kept if x["seed"] == seed} >= {
-            t.user_attrs["fields"]["decay"] for t in done}
-    assert {x["seed"] for x in kept} == {100, 101, 102}
-    assert all(x["summary"]["peak_memory_bytes"] is None for x in kept)
+    assert not (folder / "cells" / "kept" / "shop.parquet").exists()
+    for logs in (folder / "cells").glob("*/metrics.jsonl"):
+        assert {json.loads(line)["period"] for line in logs.read_text().splitlines()} == {"val"}
     assert not list((folder / "cells").glob("**/saves"))        # they add up over searches
     assert tune.find_search(wanted(folder), 100, folder / "cells") == found.search
     assert tune.find_search(wanted(folder), 101, folder / "cells") is None
@@ -84,13 +80,13 @@ def test_its_runs_are_kept_and_its_line_beside_them(once):
 @pytest.mark.slow
 def test_a_search_that_was_stopped_goes_on_to_the_same_end(once, tmp_path, monkeypatch):
     folder, _ = once
-    carried_out, count = Study.carried_out, iter(range(100))
+    real, count = Study.scored, iter(range(100))
 
     def stopped(self, cell):
         if next(count) in (0, 5):       # in the first seed of a trial, and in a later one
             raise KeyboardInterrupt
-        return carried_out(self, cell)
-    monkeypatch.setattr(Study, "carried_out", stopped)
+        return real(self, cell)
+    monkeypatch.setattr(Study, "scored", stopped)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             search(tmp_path)
@@ -108,7 +104,7 @@ def scored(monkeypatch):
     how, asked = [], []
 
     class Cell:
-        absent, data, line = "", "shop", {}
+        absent, data, finished = "", "shop", True
         keep = drop_saves = lambda self, **_: None
 
         def __init__(self, made):
@@ -160,17 +156,17 @@ def test_a_spent_budget_leaves_trials_for_the_next_time(tmp_path):
 
 @pytest.mark.slow
 def test_a_trial_that_fails_is_counted_and_the_others_go_on(tmp_path, monkeypatch):
-    carried_out, told = Study.carried_out, []
+    scored, told = Study.scored, []
 
     def failing(self, cell):
         if cell.experiment.method.decay == 0.5:
             raise FedvineError("It broke.")
-        return carried_out(self, cell)
-    monkeypatch.setattr(Study, "carried_out", failing)
+        return scored(self, cell)
+    monkeypatch.setattr(Study, "scored", failing)
     found = search(tmp_path, trials=3, tell=told.append)
     assert found.search.trials == 3 and found.search.shipped is None
     assert told[0] == "1  decay 0.5: failed, It broke."
-    monkeypatch.setattr(Study, "carried_out", lambda *a: (_ for _ in ()).throw(
+    monkeypatch.setattr(Study, "scored", lambda *a: (_ for _ in ()).throw(
         FedvineError("It broke.")))
     with pytest.raises(FedvineError, match=r"No trial of popularity was finished \(It broke\.\)"):
         search(tmp_path, seed=101, out=tmp_path / "other", trials=2)

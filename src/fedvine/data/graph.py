@@ -250,20 +250,12 @@ class Graph:
 
     def split(self, by: str = "louvain", k: int = 3, seed: int = 0,
               clients: list[str] | None = None) -> Split:
-        """Assign the nodes to clients; edges between clients are dropped.
+        """Return the parts by client name; edges between clients are dropped.
 
-        Args:
-            by: the column of owners (its name, or ``"client"``), or the name of a partition that
-                has ``partition_nodes``.
-            k: number of clients of a partition.
-            seed: of a partition.
-            clients: keep only these; None: all.
-
-        Returns:
-            The parts by client name.
-
-        Raises:
-            FedvineError: for an unknown ``by``, a ``k`` that is not in 1..N, or an unknown client.
+        ``by`` is the column of owners (its name, or ``"client"``), or the name of a partition that
+        has ``partition_nodes``, for ``k`` clients and with a ``seed``. Only ``clients`` are kept
+        (None: all). Raises :class:`FedvineError` for an unknown ``by``, a ``k`` that is not in
+        1..N, or an unknown client.
         """
         columns = (self.owner.column,) if self.owner else ()
         of, names = ((self.owner.of, self.owner.names) if self.owner and self.owned(by) else

@@ -1,9 +1,10 @@
 """Search a method's settings on validation scores, with Optuna: TPE, and early ends.
 
 A trial's score is the mean over several seeds, which are in no table; their test scores are not
-used. The first trial has the default settings, and the best mean wins, so that a setting is taken
-only where it is above the defaults by the same seeds. Everything is written to a journal: a search
-that was stopped goes on, and more trials can be added to a finished one.
+used, and stages after validation not learned. The first trial has the default settings, and the
+best mean wins, so that a setting is taken only where it is above the defaults by the same seeds.
+Everything is written to a journal: a search that was stopped goes on, and more trials can be added
+to a finished one.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,9 +23,10 @@ from typing import Any
 import numpy as np
 import tomlkit
 
+from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError, NotWritten, near
 from fedvine.core.files import atomic
-from fedvine.core.method import Method
+from fedvine.core.method import At, Method
 from fedvine.core.settings import merged
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
@@ -53,7 +56,7 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     """Search the unset settings of the experiment's method, on validation scores.
 
     The method's ``space`` names the fields to search and their ranges or choices. Runs are cells
-    below ``folder`` and are kept as those of any table.
+    below ``folder``; those that go to the end are kept as those of any table.
 
     Args:
         experiment: the experiment; settings of its method that are set stay.
@@ -276,11 +279,8 @@ class Study:
         for cell in cells((chosen.model_copy(update={"seed": s}) for s in self.seeds), self.cells):
             if cell.absent:
                 raise FedvineError(cell.absent)
-            if cell.line is None and not self.carried_out(cell):
+            if (found := self.scored(cell)) is None:
                 return None
-            cell.keep(peak_memory_bytes=None)   # of the process of all trials, not of the run
-            cell.drop_saves()
-            found = cell.summary["scores"]["val"]["mean"]
             if self.score not in found:
                 raise _NoScore(
                     f'{cell.data} has no validation score "{self.score}"{near(self.score, found)}'
@@ -295,14 +295,33 @@ class Study:
                 return None
         return fmean(values)
 
-    def carried_out(self, cell: Job) -> bool:
-        """Run to the end, unless the time is over; return whether the end was reached."""
-        run = cell.experiment.run(cell.folder, keep=False)
-        with contextlib.closing(iter(run)) as stages:   # type: ignore[type-var]
-            for stage in stages:
-                if self.spent() and stage.t < len(run.plan) - 1:
-                    return False
-        return True
+    def scored(self, cell: Job) -> dict[str, float] | None:
+        """Carry out a cell's run; return its mean scores of validation, None if the time is over.
+
+        Where stages are for validation, it ends after the last of them, and others are not scored.
+        """
+        if not cell.finished:
+            run = cell.experiment.run(cell.folder, keep=False)
+            task, plan, last = run.protocol, run.plan, run.protocol.judged_until(run.plan)
+            early = 0 <= last < len(plan) - 1
+
+            def on_round(at: At, clients: Clients) -> None:
+                clients.unscored = early and not any(task.period(plan, at.t, s) == "val"
+                                                     for s in task.scored(at.t, len(plan)))
+            run.on_round = on_round
+            if not early or all(stage.t < last for stage in run.measured()):
+                with contextlib.closing(iter(run)) as stages:   # type: ignore[type-var]
+                    for stage in stages:
+                        if early and stage.t >= last:
+                            break
+                        if self.spent() and stage.t < len(plan) - 1:
+                            return None
+            if early:
+                shutil.rmtree(cell.folder / "saves", ignore_errors=True)
+                return task.summary(run.measured(), plan)["val"]["mean"]
+        cell.keep(peak_memory_bytes=None)   # of the process of all trials, not of the run
+        cell.drop_saves()
+        return cell.summary["scores"]["val"]["mean"]
 
     def spent(self) -> bool:
         """Return whether the time is over."""
@@ -378,14 +397,6 @@ def span(what: Any) -> str:
     return f"{low} to {high}" + (" (log)" if how else "")
 
 
-def _said(what: Any) -> str:
-    """Return the text of a kept line's range; earlier lines have a list for a range, too."""
-    if isinstance(what, str):
-        return what
-    range_ = what[2:] == ["log"] or (len(what) == 2 and all(isinstance(v, float) for v in what))
-    return span(tuple(what) if range_ else what)
-
-
 def keep_search(cell: Job, search: Search) -> None:
     """Write the line of a search; ``cell`` is the experiment as it was before, with its seed."""
     assert cell.kept is not None and cell.content is not None
@@ -399,10 +410,7 @@ def find_search(experiment: Experiment, seed: int, folder: str | Path) -> Search
     """Return the search for this experiment with this seed, None without one."""
     wanted = Identity(experiment.model_copy(update={"seed": seed}))
     line = Kept(kept_beside(folder) / TUNED).find(wanted)
-    if line is None:
-        return None
-    found = Search(**line["summary"])
-    return replace(found, space={name: _said(what) for name, what in found.space.items()})
+    return None if line is None else Search(**line["summary"])
 
 
 def stated(method: Mapping[str, Any] | None, search: Search | None) -> str:
