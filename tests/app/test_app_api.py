@@ -159,6 +159,7 @@ def test_labels_are_those_of_the_opened_run_with_neighbours(app, runs):
     ("/api/runs/0/forecasts?client=nowhere&user=100", 400, 'no client "nowhere"'),
     ("/api/runs/0/forecasts?client=ada&user=100&top=0", 400, "from 1 to 100"),
     ("/api/runs/0/forecasts?client=ada&user=100&top=" + "9" * 99, 400, "from 1 to 100"),
+    ("/api/runs/0/forecasts?client=ada&user=100&top=0000991234", 400, "from 1 to 100"),
     ("/api/runs/0/labels?node=7", 400, "forecasts pairs"),
     ("/api/runs/2/forecasts?client=ada&user=7", 400, "names classes"),
     ("/api/runs/0/forecasts?client=ada&user=" + "x" * 2000, 400, "longer than 1,000")])

@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from pathlib import Path
 
 import asked
 import pytest
@@ -11,6 +12,7 @@ from asked import get
 from fedvine.experiments.erase import erase
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.reopened import forecasts_of, open_run
+from fedvine.experiments.run_files import WRITTEN
 
 pytest.importorskip("starlette", reason="the extra app is not installed")
 from fedvine.app import programs
@@ -100,6 +102,9 @@ def test_many_users_and_pairs_are_computed(runs):
     ({"pairs": [{"client": "ada"}]}, "Row 1 of the pairs"),
     ({"pairs": [3]}, "A pair is"),
     ({"client": "ada", "users": ["u"] * 10_001}, "10,000 at most"),
+    ({"client": "ada", "users": ["u"], "n": True}, "n, a int"),
+    ({"client": "ada", "users": [None]}, "users, a list"),
+    ({"client": "ada", "users": ["\ud800"]}, "is no JSON"),
     (b"[" + b" " * 4_000_000, "longer than")])
 def test_other_questions_are_refused_with_a_sentence(runs, given, said):
     status, _, found = post(application([runs / "plus"]), "/runs/plus/forecasts", given)
@@ -152,3 +157,29 @@ def test_an_erased_user_is_answered_no_longer(runs, tmp_path, monkeypatch):
     found.every(4, "all.csv")
     erase("plus", {"user": [second]})
     assert [get(app, path)[0] for path in paths] == [400, 400]
+
+
+def test_what_is_deleted_while_it_is_read_answers_nobody_and_a_read_that_fails_is_repeated(
+        runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(programs, "LOOK", 0.0)
+    monkeypatch.setattr(programs, "PAUSE", 0.0)
+    shutil.copytree(runs / "plus", "plus")
+    found, real = forecasts_of("plus"), programs.read_tables
+    found.every(4, "all.csv")
+    asked, written = ("ada", found.parts["ada"].src_ids[3], 2), programs.Written(Path("plus"))
+    with monkeypatch.context() as patch:
+        patch.setattr(programs, "read_tables", lambda _: (_ for _ in ()).throw(OSError("away")))
+        written.load()
+    assert written.waits() and written.of(*asked) is None
+    written.load()
+    assert written.of(*asked)
+
+    def deleted(file):
+        table = real(file)
+        (Path("plus") / WRITTEN).unlink()
+        return table
+    monkeypatch.setattr(programs, "read_tables", deleted)
+    found.every(4, "all.csv")
+    written.load()
+    assert not written.waits() and written.of(*asked) is None

@@ -11,8 +11,10 @@ import tomlkit
 from wrong import fedvine, refused
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.files import work_folder
 from fedvine.core.message import unpack
 from fedvine.data import handed
+from fedvine.experiments import erase as erasing
 from fedvine.experiments.answers import read_tables
 from fedvine.experiments.erase import erase, prepared
 from fedvine.experiments.experiment import Experiment
@@ -160,6 +162,24 @@ def test_a_killed_erasure_is_finished_by_the_same_command(place, monkeypatch):
             assert made().run("run").summary        # as before
             erase("run", {"user": ["u4"]}, exact=True)
     assert scores(made().run("run").finish()) == scores(without("popularity", plan, user=["u4"]))
+
+
+def test_a_stopped_erasure_at_once_keeps_the_run_closed(monkeypatch):
+    write(ROWS)
+    made().run("run").finish()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(erasing, "_count_again", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        erase("run", {"user": [" u4 "]})
+    with pytest.raises(FedvineError, match="was stopped on its way"):
+        made().run("run")
+    assert check_receipt(erase("run"))["kind"] == "at once" and made().run("run").summary
+
+
+def test_reads_that_are_under_way_are_left_alone(tmp_path):
+    (tmp_path / "cache" / ".read-killed.tmp").mkdir(parents=True)
+    with work_folder(tmp_path / "cache") as used:
+        erasing.forget_copies({"user": ["u4"]})
+        assert list((tmp_path / "cache").iterdir()) == [used]
 
 
 def test_a_receipt_is_signed_and_names_nobody():

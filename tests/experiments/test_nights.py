@@ -15,6 +15,7 @@ from wrong import fedvine
 
 from fedvine.core.errors import FedvineError
 from fedvine.experiments import nights
+from fedvine.experiments.erase import erase
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run_folder import RunFolder
 from fedvine.living.gate import Closed, Gate
@@ -193,6 +194,43 @@ def test_a_fall_of_scores_alone_takes_the_night_back():
     with pytest.raises(Closed, match="of stage"):
         night.run("run").finish()
     assert state("run") == before
+
+
+def test_names_and_forecasts_of_a_night_that_was_taken_back_can_be_erased():
+    rows = days(16)
+    write(rows[:30 * 13])
+    made(gate={"nights": 99}).run("run").finish()
+    assert fedvine("predict", "run", "--all", "--out", "all.csv")[0] == 0
+    write([*rows, ("Zelma", "i1", 15.9, "ada"), ("Zelma", "i1", 15.9, "bo"), ("u1", "i1", 17, "bo")])
+    made(gate={"nights": 99}).run("run").finish()
+    assert any(b"Zelma" in file.read_bytes() for file in Path("run/data").rglob("*.npy"))
+    nights.back("run")
+    assert not any(b"Zelma" in file.read_bytes() for file in Path("run").rglob("*") if file.is_file())
+    erase("run", {"user": ["u3"]})
+    assert not Path("all.csv").exists() or "u3" not in Path("all.csv").read_text()
+    made(gate={"nights": 99}, as_of=None).run("run").finish()
+
+
+def test_the_gate_on_scores_holds_after_a_kill():
+    rows = days(17)
+    bad = [(u, f"i{14 - int(i[1:])}", t, c) for u, i, t, c in rows[30 * 15:]]
+    night = made("frequency", gate={"stop_on": ["scores"], "fall": 0.1, "spread": 1.0})
+    write(rows[:30 * 13])
+    night.run("run").finish()
+    write([*rows[:30 * 15], *bad])
+    next(iter(night.run("run")))            # one stage of this night is learned and saved
+    with pytest.raises(Closed, match="of stage"):
+        night.run("run").finish()
+
+
+def test_a_line_of_the_log_that_was_torn_hides_no_other(tmp_path):
+    write(days(3))
+    made().run("run").finish()
+    before = len(nights.lines("run"))
+    with open("run/nights/log.jsonl", "a") as file:
+        file.write('{"at": "20')
+    nights.log("run", {"back": 1})
+    assert len(nights.lines("run")) == before + 1 and nights.lines("run")[-1]["back"] == 1
 
 
 def became():

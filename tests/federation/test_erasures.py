@@ -37,7 +37,8 @@ class Kits(World):
 
     def erase(self, name, *users):
         """Erase users at a site that is not at work, and in its table."""
-        file = erasures.erase(self.folder / f"kit-{name}", {"user": users})
+        typed = [f" {user}" for user in users]      # a name is not always typed as it is kept
+        file = erasures.erase(self.folder / f"kit-{name}", {"user": typed})
         self.gone = {*getattr(self, "gone", ()), *((name, user) for user in users)}
         self.restart()
         return file

@@ -365,12 +365,17 @@ def test_a_withdrawn_site_is_let_go_and_not_let_in_again(federation):
         certificates.withdraw(folder / "hub", "boob")
 
 
-def test_a_certificate_is_renewed_in_place(federation):
+def test_a_certificate_is_renewed_in_place(federation, monkeypatch):
     folder, kits, sites, supervisor = federation
     console = supervisor.connect()
     before = (kits["bob"] / "startup" / "client.crt").read_bytes()
     asked = certificates.renew(kits["bob"], "fedvine")
     answer = kit.approve(folder / "hub", asked)
+    real, killed = Path.rename, iter([False, True])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", lambda self, to: (_ for _ in ()).throw(KeyboardInterrupt)
+                      if self.name == "startup" and next(killed) else real(self, to))
+        certificates.renewed(kits["bob"], answer, kit.fingerprint(kits["server"]))
     certificates.renewed(kits["bob"], answer, kit.fingerprint(kits["server"]))
     assert (kits["bob"] / "startup" / "client.crt").read_bytes() != before
     assert (kits["bob"] / "site.toml").exists() and (kits["bob"] / "local" / "resources.json"

@@ -44,6 +44,14 @@ def test_with_another_key_nothing_is_in_common(tmp_path):
     assert counted(tmp_path, users(0, 50), users(0, 50), secret=b"the hub's guess")[0] == 0
 
 
+def test_a_count_that_cannot_begin_does_not_spend_the_day(tmp_path, monkeypatch):
+    one = Matching(users(0, 20), SECRET, 10, tmp_path / "one.json")
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="not installed"):
+        patch.setattr(match, "_psi", lambda: (_ for _ in ()).throw(ValueError("not installed")))
+        one.request("two")
+    assert one.request("two")[1] == 20
+
+
 def test_each_key_answers_once_and_each_site_once_a_day(tmp_path):
     one = Matching(users(0, 20), SECRET, 10, tmp_path / "one.json")
     two = Matching(users(0, 20), SECRET, 10, tmp_path / "two.json")

@@ -75,6 +75,10 @@ def test_what_join_writes_are_the_defaults_and_they_are_safe():
             policy.check(EdgeBank(), bounds=bounds)
     daily = policy.model_copy(update={"stage": "1d"})
     daily.check(EdgeBank(), bounds=(0.0, 86_400.0, 169_200.0, 255_600.0))   # a day of 23 hours
+    months = policy.model_copy(update={"stage": "1mo"})
+    months.check(EdgeBank(), bounds=(0.0, 31 * 86_400.0, 59 * 86_400.0))
+    with pytest.raises(Refusal, match="at least 1mo long"):
+        months.check(EdgeBank(), bounds=(0.0, 31 * 86_400.0, 58 * 86_400.0))
     with pytest.raises(Refusal, match="at least 1d long"):
         daily.check(EdgeBank(), bounds=(0.0, 86_400.0, 169_100.0, 255_600.0))
 
@@ -587,6 +591,10 @@ def test_what_left_in_a_round_that_begins_again_counts_in_the_hour(tmp_path):
     with pytest.raises(Refusal, match="hour"):
         bob.restore(None)
     assert bob.last is not None             # and the round's count goes on
+    again = Site("bob", bob.open_part, bob.folder, bob.trusted, policy=bob.policy)  # the next job
+    assert again.hourly == bob.hourly
+    with pytest.raises(Refusal, match="not one that the method takes"):
+        bob._call({"place": [0, 1.01, 1, 0]})
 
 
 def test_the_account_is_bounded_and_its_sums_are_whole(tmp_path, monkeypatch):

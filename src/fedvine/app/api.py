@@ -70,19 +70,21 @@ class Api:
     def __init__(self, folders: Sequence[str | os.PathLike[str]],
                  more: Callable[[], Sequence[Path]] = lambda: ()) -> None:
         self.runs, self.asked, self._more = list[Watched](), list[Asked](), more
+        self._adding = threading.Lock()
         self._add(folders)
 
     def _add(self, folders: Sequence[str | os.PathLike[str]]) -> None:
-        known = {seen.folder for seen in self.runs}
-        for folder in map(Path, folders):
-            if folder not in known:
-                seen = Watched(folder, len(self.runs))
-                self.asked.append(Asked(seen))
-                self.runs.append(seen)
+        with self._adding:
+            known = {seen.folder for seen in self.runs}
+            for folder in map(Path, folders):
+                if folder not in known:
+                    seen = Watched(folder, len(self.runs))
+                    self.asked.append(Asked(seen))
+                    self.runs.append(seen)
 
     async def listed(self, request: Request) -> JSONResponse:
         """Answer with a row a run."""
-        self._add(self._more())     # on the loop's own thread, so one at a time
+        self._add(self._more())
         return await run_in_threadpool(self._rows)
 
     def _rows(self) -> JSONResponse:
@@ -124,7 +126,7 @@ class Api:
             return _unknown(request)
         given = request.query_params
         top = given.get("top", "5")
-        if not (top.isdecimal() and 1 <= int(top[:6]) <= 100):
+        if not (len(top) <= 3 and top.isdecimal() and 1 <= int(top) <= 100):
             return JSONResponse({"error": "top is a number from 1 to 100."}, 400)
         return _answer(self.asked[seen.number].forecasts, *_names(request, "client", "user"),
                        int(top))
@@ -149,7 +151,7 @@ class Api:
             return _unknown(request)
         client, user = _names(request, "client", "user")
         n = request.query_params.get("n", "5")
-        if not (n.isdecimal() and 1 <= int(n[:6]) <= 100):
+        if not (len(n) <= 3 and n.isdecimal() and 1 <= int(n) <= 100):
             return JSONResponse({"error": "n is a number from 1 to 100."}, 400)
         if asked.written.waits():
             await run_in_threadpool(asked.written.load)
@@ -209,7 +211,8 @@ async def _body(request: Request) -> Any:
         if len(found) > BODY:
             raise FedvineError(f"The body is longer than {BODY:,} bytes; ask in several parts.")
     try:
-        return json.loads(found)
+        json.dumps(given := json.loads(found), ensure_ascii=False).encode()     # half a character
+        return given
     except (ValueError, RecursionError) as error:
         raise FedvineError(f"The body is no JSON ({error}).") from error
 

@@ -23,6 +23,7 @@ from fedvine.experiments.reopened import OpenRun
 from fedvine.experiments.run_files import WRITTEN
 
 LOOK = 1.0          # seconds between looks at what a night has written
+PAUSE = 60.0        # after it could not be read
 ANSWERS = 10_000    # of a question
 
 
@@ -40,10 +41,10 @@ class Written:
             return False
         self._looked = time.monotonic()
         sign = self._sign()
-        if sign == self._seen:
-            return False
         if sign is None:        # deleted, as by an erasure
             self._kept = self._seen = None
+        if sign == self._seen:
+            return False
         if self._kept is not None and not self._loading.locked():
             threading.Thread(target=self.load, daemon=True).start()
         return self._kept is None
@@ -69,13 +70,16 @@ class Written:
             if sign is None or sign == self._seen:
                 self._kept = self._kept if sign else None
                 return
-            self._seen = sign
+            self._looked = time.monotonic() + PAUSE     # where it cannot be read
             with contextlib.suppress(FedvineError, OSError, KeyError, ArrowException, ValueError):
                 table = read_tables(sign[0])
                 ends = [0, *_ends(table), len(table)]
                 first = table.select(["client", "user"]).take(ends[:-1]).to_pydict()
                 users = zip(first["client"], first["user"], strict=True)
-                self._kept = table, dict(zip(users, pairwise(ends), strict=True)), sign[1]
+                found = table, dict(zip(users, pairwise(ends), strict=True)), sign[1]
+                self._looked = time.monotonic()
+                if sign == self._sign():        # nobody was erased meanwhile
+                    self._kept, self._seen = found, sign
 
     def of(self, client: str, user: str, n: int) -> dict[str, Any] | None:
         """Return the first ``n`` forecasts of a user; None where they were not written."""
@@ -137,7 +141,8 @@ def labels(opened: OpenRun, run: str, given: Any) -> dict[str, Any]:
 def _part(given: Any, key: str, kind: type, default: Any) -> Any:
     """Return a part of a question; raise :class:`FedvineError` for another type, or too many."""
     found = given.get(key, default) if isinstance(given, dict) else None
-    if (found is not default and not isinstance(found, kind)) or not isinstance(given, dict):
+    if (found is not default and type(found) is not kind) or not isinstance(given, dict) or (
+            key in ("users", "nodes") and any(type(one) not in (str, int) for one in found or ())):
         raise FedvineError(f"The question is no object with {key}, a {kind.__name__}.")
     if isinstance(found, list) and len(found) > ANSWERS:
         raise FedvineError(f"{key} has {len(found):,} entries; ask about {ANSWERS:,} at most.")

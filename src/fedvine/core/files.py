@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import io
 import os
 import secrets
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -133,6 +135,30 @@ def _moved_aside(new: Path, path: Path) -> None:
         os.replace(old, path)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def work_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new folder in ``parent``, locked while it is used and deleted afterwards."""
+    with tempfile.TemporaryDirectory(prefix=".read-", suffix=".tmp", dir=parent) as made:
+        lock = os.open(made, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield Path(made)
+        finally:
+            os.close(lock)
+
+
+def clear_work(parent: Path) -> None:
+    """Delete the folders of :func:`work_folder` below ``parent`` whose process was killed."""
+    for left in parent.rglob(".read-*.tmp"):
+        with contextlib.suppress(OSError):
+            lock = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def append_rows(path: str | os.PathLike[str], at: int, rows: np.ndarray) -> None:

@@ -6,7 +6,6 @@ copy of these would be large.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ import duckdb
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.files import work_folder
 from fedvine.data.io.cache import kept
 from fedvine.data.io.read import read
 from fedvine.data.io.store import sentence
@@ -134,9 +134,8 @@ class TgbnReddit(_EdgeList):
             if labels is None:
                 return cls._edges(file, store)
             store.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".read-", suffix=".tmp",
-                                             dir=store.parent) as work:
-                stream = cls._edges(file, Path(work) / "edges")
+            with work_folder(store.parent) as work:
+                stream = cls._edges(file, work / "edges")
                 return stream.with_nodes(_preferred(labels, stream)).write(store)
 
         return kept(cls.name, [file, *([labels] if labels else [])], 1, make)

@@ -34,7 +34,7 @@ import tomlkit
 
 import fedvine
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import atomic, atomic_folder, cache_folder
+from fedvine.core.files import atomic, atomic_folder, cache_folder, clear_work
 from fedvine.core.message import pack, unpack
 from fedvine.data import handed
 from fedvine.data.graph import Graph
@@ -131,11 +131,11 @@ def erase(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]] | N
                 raise FedvineError(f"No erasure in {folder} was stopped; say with --user, --item, "
                                    "--node or --client what to erase.")
         else:
-            _begin(place, names, exact)
+            _begin(place, erased.canonical(names), exact)
         _put_in_place(place)
     draft = json.loads((place / PENDING / "receipt.json").read_text("utf-8"))
     began = time.monotonic()
-    found = run_folder.read_experiment(place)
+    found = run_folder.read_experiment(place, PENDING)
     final = draft.pop("final")
     if draft["kind"] == AT_ONCE:
         for which, save in draft["save"].items():
@@ -210,7 +210,7 @@ def _count_again(place: Path, found: dict[str, Any], which: str, name: str) -> N
 
     ``which``: ``"."`` for the run, or that of the model that answers, inside its folder.
     """
-    folder = run_folder.RunFolder(place / which, None)
+    folder = run_folder.RunFolder(place / which, None, unfinished=PENDING)
     with folder.alone():
         old = folder.restore(common={name})
         assert old is not None
@@ -386,8 +386,7 @@ def forget_copies(names: Mapping[str, Iterable[str]]) -> None:
 
     Also all that reads which were killed have left there.
     """
-    for left in (*cache_folder().rglob(".read-*.tmp"), *cache_folder().rglob(".look-*")):
-        shutil.rmtree(left, ignore_errors=True)
+    clear_work(cache_folder())
     wanted = [name for side in erased.SIDES for name in names.get(side, ())]
     for file in [*cache_folder().rglob("stream.json"), *cache_folder().rglob("graph.json")]:
         with contextlib.suppress(FedvineError, OSError):
@@ -402,9 +401,10 @@ def forget_copies(names: Mapping[str, Iterable[str]]) -> None:
 def still_named(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]]) -> list[Path]:
     """Return files in a run folder that are not the run's own, and have one of the names in them.
 
-    Names are looked for as whole words.
+    Names are looked for as whole words, as text and as JSON has them.
     """
-    words = [re.escape(name).encode() for found in names.values() for name in found]
+    words = [re.escape(text).encode() for found in erased.canonical(names).values()
+             for name in found for text in {name, json.dumps(name)[1:-1]}]
     fits = re.compile(rb"(?<![\w.-])(?:" + b"|".join(words) + rb")(?![\w-])")
     return [file for file in sorted(Path(folder).rglob("*"))
             if file.is_file() and not _OWN & set(file.relative_to(folder).parts)

@@ -188,6 +188,7 @@ class _Follower:
         self._seen: Any = None          # of data and run, at the last look that went well
         self._tried: str | None = None  # of the data, at the last look that failed
         self._failed = 0                # looks since the first that failed, from 1
+        self._closed: list[str] = []    # why the gate is closed, as it was logged
         own = hashlib.sha256(str(out.absolute()).encode()).hexdigest()[:16]
         self._cache = cache_folder() / f"follow-{own}"  # the table as it was read last
         self._said: list[str] = []      # the failure, or the news, that were said last
@@ -213,12 +214,13 @@ class _Follower:
             with contextlib.nullcontext() if self.experiment.data.dataset else (
                     caching_in(self._cache)):
                 self._go_on()
-            self._seen, self._failed = (now, self._folder()), 0
+            self._seen, self._failed, self._closed = (now, self._folder()), 0, []
         except FedvineError as error:
             if not (self.begun() or isinstance(error, TooEarly)):
                 raise
             self._failed += 1
-            if isinstance(error, Closed) and self._failed == 1:
+            if isinstance(error, Closed) and error.reasons != self._closed:
+                self._closed = error.reasons
                 nights.log(self.out, {"refused": error.reasons})
                 nights.ended(self.out, "refused", error.reasons)
             self._tell([str(error) if isinstance(error, TooEarly) else

@@ -11,6 +11,7 @@ account or an erasure has written is ever taken back.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -108,7 +109,7 @@ def back(folder: str | os.PathLike[str], nights: int = 1) -> str:
         said = read_object(place / BACK)
         mark = place / NIGHTS / f"{said['number']}.json"
         if mark.exists():       # else a kill left only the last step
-            _put_back(place, read_object(mark))
+            _put_back(place, read_object(mark), mark.stat().st_mtime_ns)
             log(place, {"back": said["nights"], "to": said["to"],
                         "left": len(StoredRows.open(place / "data").plan)})
             for later in reversed(_files(place)):       # the mark is the last one
@@ -118,12 +119,16 @@ def back(folder: str | os.PathLike[str], nights: int = 1) -> str:
     return said["to"]
 
 
-def _put_back(place: Path, kept: dict[str, Any]) -> None:
+def _put_back(place: Path, kept: dict[str, Any], since: int) -> None:
     save = _save_of(place, kept)
-    for name in ("follow.json", WRITTEN, *_SMALL):
+    for name in _SMALL:
         (place / name).unlink(missing_ok=True)
+    for note in (place / name for name in ("follow.json", WRITTEN)):
+        if note.exists() and note.stat().st_mtime_ns >= since:  # an erasure has to find the file,
+            with atomic(note, "w") as file:                     # from which nobody is answered
+                json.dump({**read_object(note), "top": 0, "stages": -1}, file)
     StoredRows.back(place / "data", kept["rows"])
-    runs = run_folder.RunFolder(place, None, unfinished=True)
+    runs = run_folder.RunFolder(place, None, unfinished=BACK)
     runs.logs.living = True
     runs.logs.cut(kept["logs"])
     shutil.rmtree(place / "saves", ignore_errors=True)
@@ -148,8 +153,11 @@ def log(folder: str | os.PathLike[str], line: dict[str, Any]) -> None:
     """Add a line to the log of nights."""
     file = Path(folder) / NIGHTS / "log.jsonl"
     file.parent.mkdir(exist_ok=True)
-    with open(file, "a", encoding="utf-8") as handle:
-        handle.write(json.dumps({"at": _now(), **line}) + "\n")
+    with open(file, "ab+") as handle:
+        if handle.tell():       # a line that a power cut tore ends here
+            handle.seek(-1, os.SEEK_END)
+            handle.write(b"" if handle.read(1) == b"\n" else b"\n")
+        handle.write(json.dumps({"at": _now(), **line}).encode() + b"\n")
 
 
 def ended(folder: str | os.PathLike[str], state: str, why: list[str]) -> None:
@@ -167,9 +175,13 @@ def lines(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     file = Path(folder) / NIGHTS / "log.jsonl"
     try:
         text = file.read_text("utf-8") if file.exists() else ""
-        return [json.loads(line) for line in text.splitlines()]
     except (OSError, ValueError) as error:
         raise FedvineError(f"{file} cannot be read ({error}); delete it.") from error
+    found = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):       # of one that a power cut tore
+            found.append(json.loads(line))
+    return found
 
 
 # -- for a monitor and a timer ---------------------------------------------------------------------
@@ -280,9 +292,11 @@ def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = 
     write = [place, cache_folder(), *([file_of.absolute().parent] if forecasts and (
         into is None or into.database.startswith(SQLITE)) else [])]
     target.mkdir(parents=True, exist_ok=True)
-    zone, here = found["data"].get("timezone"), how.get("folder", str(target))
+    zone = found["data"].get("timezone")
+    here = how.get("folder", str(target))
     for path, text in ((file, tomlkit.dumps(found)), (target / f"fedvine-{name}.service", (
-            _SERVICE.format(name=name, here=here, command=_quoted(night), known="".join(
+            _SERVICE.format(name=name, here=here.replace("%", "%%"), command=_quoted(night),
+                            known="".join(
                 f"Environment={_quoted([f'{key}={os.environ[key]}'])}\n"
                 for key in ("FEDVINE_CACHE", "FEDVINE_DATA") if key in os.environ),
                             after=f"ExecStartPost={_quoted(after)}\n" if forecasts else "",

@@ -63,6 +63,7 @@ class Run:
             folder.logs.living = ready.plan.living
             clients.remember(folder.path / "noise")
         self._known: int | None = None      # stages of the plan when the last one was scored
+        self._night: int | None = None      # and when this night began
         self.check: Callable[[list[StageScores], int], object] = lambda stages, new: None
         self.undo: Callable[[], object] = lambda: None      # where check raised Closed
         self._began = time.monotonic()
@@ -99,7 +100,7 @@ class Run:
                 for stage in loop(self.method, self.server, self.clients, self.plan, done,
                                   self._round_done, self._known):
                     self._stage_done(stage, save=stage.t > done[0] or not self._is_end(*done))
-                    if self._known is not None and max(stage.found, default=-1) >= self._known:
+                    if self._night is not None and max(stage.found, default=-1) >= self._night:
                         self.check(self.stages, max(stage.found))   # of a new stage, not learned
                     yield stage
                     self.costs.begin(self.clients)
@@ -210,7 +211,7 @@ class Run:
         self._last_save, packed = time.perf_counter(), pack(state)
         clients = self.clients.save(run_folder.checkpoint(t, r))
         self.folder.save(run_folder.Save(t, r, packed, clients, self.costs.seconds,
-                                         self._is_end(t, r), len(self.plan)))
+                                         self._is_end(t, r), len(self.plan), self._night))
         self.folder.moved(by_client)
 
     def _restore(self) -> tuple[int, int]:
@@ -227,7 +228,7 @@ class Run:
         self.costs, self._last_save = Costs(), time.perf_counter()
         self.costs.begin(self.clients)
         self.clients.log = []
-        self._known = None
+        self._known = self._night = None
         if save is None:
             self.clients.restore({}, None)
             self.clients.load(None)
@@ -242,6 +243,7 @@ class Run:
         self.costs.load(state, save.seconds)
         if save.stages is not None and save.stages < len(self.plan):
             self._known = save.stages
+        self._night = save.night if self._known is None else self._known
         return save.t, save.r
 
     def look(self, save: run_folder.Save) -> None:

@@ -34,18 +34,19 @@ def read_object(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def read_experiment(path: str | os.PathLike[str], unfinished: bool = False) -> dict[str, Any]:
+def read_experiment(path: str | os.PathLike[str], unfinished: str = "") -> dict[str, Any]:
     """Return the resolved experiment of a run folder.
 
     Raises :class:`FedvineError` if the folder has none, is of another format, or holds anything but
     files and folders, such as a link; and while persons are being erased from it, or it goes back
-    by a night (unless ``unfinished``).
+    by a night, unless ``unfinished`` names that (:data:`PENDING`, :data:`BACK`).
     """
     refuse_links(Path(path))
-    if (Path(path) / PENDING / "data").exists():
+    at_once = read_object(Path(path) / PENDING / "receipt.json").get("kind") == "at once"
+    if (Path(path) / PENDING / "data").exists() or (at_once and unfinished != PENDING):
         raise FedvineError(f"An erasure in {path} was stopped on its way; give fedvine erase {path}"
                            ", which finishes it.")
-    if (Path(path) / BACK).exists() and not unfinished:
+    if (Path(path) / BACK).exists() and unfinished != BACK:
         raise FedvineError(f"{path} was going back to an earlier night, and was stopped; give "
                            f"fedvine rollback {path}, which finishes it.")
     try:

@@ -153,7 +153,7 @@ class Save(NamedTuple):
     """Memory of both sides after round ``r`` of stage ``t`` (R + 1: after the stage was scored).
 
     ``end`` is true for the save of R + 1. ``stages`` is the number of stages that the plan had
-    then, None if it was not given.
+    then, None if it was not given; ``night`` those before the night that it was made in.
     """
 
     t: int
@@ -163,6 +163,7 @@ class Save(NamedTuple):
     seconds: float
     end: bool = False
     stages: int | None = None
+    night: int | None = None
 
 
 class RunFolder:
@@ -172,7 +173,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str], experiment: Mapping[str, Any] | None,
-                 unfinished: bool = False) -> None:
+                 unfinished: str = "") -> None:
         self.path = Path(path)
         experiment = read_experiment(path, unfinished) if experiment is None else experiment
         plain = _plain(experiment)
@@ -239,7 +240,8 @@ class RunFolder:
         if save.end:
             self.logs.add_up()
         position = {"t": save.t, "r": save.r, "logs": self.logs.sizes(), "seconds": save.seconds,
-                    **({"end": True} if save.end else {}), "stages": save.stages}
+                    **({"end": True} if save.end else {}), "stages": save.stages,
+                    **({} if save.night is None else {"night": save.night})}
         with atomic_folder(self._saves / name) as folder:
             _write_save({"server": save.server}, folder / "server.safetensors", self._at(name))
             _write_save(save.clients, folder / "clients.safetensors", self._at(name))
@@ -291,7 +293,8 @@ class RunFolder:
                 found = Save(position["t"], position["r"],
                              _read_save(folder / "server.safetensors", key)["server"],
                              _read_save(folder / "clients.safetensors", key), position["seconds"],
-                             position.get("end", False), position.get("stages"))
+                             position.get("end", False), position.get("stages"),
+                             position.get("night"))
             except (OSError, ValueError, KeyError, TypeError, AttributeError,
                     SafetensorError) as error:
                 broken.append(f"{folder.name} ({getattr(error, 'strerror', None) or error})")

@@ -91,10 +91,14 @@ def renewed(kit: Path, answer: Path, expected: str) -> None:
     if not (kit / "renewal").exists():
         raise FedvineError(f"{kit} has asked for no new certificate; fedvine kit renew KIT does.")
     fresh = kit / "renewal-kit"
-    shutil.rmtree(fresh, ignore_errors=True)
-    kits.pack(answer, kit / "renewal", fresh, expected)
-    (kit / "startup").rename(kit / "startup.old")
-    (fresh / "startup").rename(kit / "startup")
+    if any((kit / "renewal").glob("*.key")):        # else it was packed, and then stopped
+        shutil.rmtree(fresh, ignore_errors=True)
+        kits.pack(answer, kit / "renewal", fresh, expected)
+    if (fresh / "startup").exists():
+        if (kit / "startup").exists():
+            shutil.rmtree(kit / "startup.old", ignore_errors=True)
+            (kit / "startup").rename(kit / "startup.old")
+        (fresh / "startup").rename(kit / "startup")
     for old in (kit / "startup.old", fresh, kit / "renewal"):
         shutil.rmtree(old, ignore_errors=True)
 

@@ -70,7 +70,7 @@ def concerned(kit: Path, names: Mapping[str, Iterable[str]]) -> Concerned:
     A run that does not live keeps no rows; all of these count. Raises :class:`FedvineError` for a
     name that no run here knows.
     """
-    memory, kept = kit / MEMORY, {}
+    memory, kept, names = kit / MEMORY, {}, erased.canonical(names)
     places = [p for p in sorted(memory.glob("*-*")) if p.is_dir() and _RUN.fullmatch(p.name)]
     wanted = {(side, name) for side in erased.SIDES for name in names.get(side, ())}
     if any(side == "client" for side, _ in wanted):
@@ -109,7 +109,7 @@ def erase(kit: Path, names: Mapping[str, Iterable[str]]) -> Path:
     :class:`FedvineError` as :func:`concerned`, and while a job is at work here.
     """
     from fedvine.experiments.erase import forget_copies  # a site's process stays small
-    memory = kit / MEMORY
+    memory, names = kit / MEMORY, erased.canonical(names)
     with locked(memory):
         what = concerned(kit, names)
         if not what.runs:
@@ -239,7 +239,7 @@ def _receipt(text: str) -> dict[str, Any]:
     """Return what a receipt says; nothing where a stranger's text is none."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -56,16 +56,17 @@ class Matching:
 
     def offer(self, peer: str, count: int) -> bytes:
         """Return this site's users under a new key, for a site of ``count`` users."""
-        self._once_a_day(peer)
         psi = _psi()
+        self._once_a_day(peer)
         self._key = psi.server.CreateWithNewKey(False)
         return self._key.CreateSetupMessage(FALSE, count, self.users,
                                             psi.DataStructure.RAW).SerializeToString()
 
     def request(self, peer: str) -> tuple[bytes, int]:
         """Return this site's users under a new key, and their number."""
+        psi = _psi()
         self._once_a_day(peer)
-        self._key = _psi().client.CreateWithNewKey(False)
+        self._key = psi.client.CreateWithNewKey(False)
         return self._key.CreateRequest(self.users).SerializeToString(), len(self.users)
 
     def answer(self, request: bytes) -> bytes:

@@ -234,7 +234,7 @@ def forecast(made: Run, count: int) -> str:
             with clients.querying(Query("own", block), here):
                 made.method.answer(server, clients, at)
         clients.all(number, do="forecasts", count=0, common=said.common())
-    except RoundAborted as reason:
+    except (RoundAborted, FedvineError) as reason:
         if clients.gone:  # it comes back, and the job goes on from here
             raise
         return str(reason)

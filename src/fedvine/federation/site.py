@@ -41,6 +41,7 @@ from fedvine.data.identity import digest, names
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.engines.remote import Refusal
+from fedvine.experiments.run_files import read_object
 from fedvine.federation import site_saves
 from fedvine.federation.account import FOLDER, NOTHING, Account
 from fedvine.federation.erasures import ROWS, Erasures
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 # Of a graph at the server; and of the sites' tables of nodes.
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
          "class_names": list, "classes_at": list}
+HOURLY = "hourly.json"
 SUMS = "sums.json"          # sums of columns that were given, likewise
 _LOG = logging.getLogger(__name__)
 # Requests before a run is open here, and what leaves with the answer; then those of the run.
@@ -121,7 +123,8 @@ class Site(SiteTable):
         self.agreed: tuple[str, bool] | None = None              # the run, and if with first times
         self.policy, self.account = policy, Account(folder / FOLDER)
         self.erasures = Erasures(folder, name)
-        self.hourly = 0, 0          # the hour, and bytes that left in it outside of rounds
+        # The hour, and bytes that left in it outside of rounds; jobs follow each other.
+        self.hourly = tuple(read_object(folder / HOURLY).get("hourly", (0, 0)))
         self.identity = identity
         self.ledger = partial(Ledger, folder / LEDGER, name, counter=counter, fresh=fresh,
                               **({} if policy is None else
@@ -179,8 +182,11 @@ class Site(SiteTable):
         hour = int(time.time() // 3600)
         self.hourly = hour, more + (self.hourly[1] if self.hourly[0] == hour else 0)
         most = None if self.policy is None else self.policy.hourly_bytes
-        if most is not None and self.hourly[1] > most:
-            raise Refusal("policy-hour", size(most))
+        if most is not None:
+            with atomic(self.folder / HOURLY, "w") as file:
+                json.dump({"hourly": self.hourly}, file)
+            if self.hourly[1] > most:
+                raise Refusal("policy-hour", size(most))
 
     def _forget_call(self) -> None:
         """Forget the last call; what left in its round, which may come again, is of the hour."""
@@ -195,6 +201,8 @@ class Site(SiteTable):
         would leave in a round than the site's policy allows.
         """
         place = tuple(request["place"])
+        if len(place) not in (3, 4) or not all(type(x) is int and x >= 0 for x in place):
+            raise Refusal("method")
         if self.last is None or place > self.last.place:
             reply = self.call(**request)
             out = dumps(pack({"reply": reply}))

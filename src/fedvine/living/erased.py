@@ -45,14 +45,19 @@ class Gone:
     touched: np.ndarray
 
 
+def canonical(names: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Return names by a word of :data:`SIDES` as runs have them (:func:`name_of`)."""
+    return {side: [name_of(name) or name for name in found] for side, found in names.items()}
+
+
 def marked(kept: StoredRows, names: Mapping[str, Iterable[str]]) -> Gone:
     """Return what the ``names``, by a word of :data:`SIDES`, stand for in a run's rows.
 
     Raises :class:`FedvineError` for a name that the run does not know, for a node where users and
     items are two kinds, and for a client that a partition made.
     """
-    data, wanted = kept.split.stream, {
-        side: [name_of(name) or name for name in names.get(side, ())] for side in SIDES}
+    data = kept.split.stream
+    wanted = canonical({side: names.get(side, ()) for side in SIDES})
     graph = isinstance(data, Graph)
     ids = (data.names(), data.names()) if graph else (data.src_ids, data.dst_ids)
     if wanted["node"] and not graph and data.bipartite:

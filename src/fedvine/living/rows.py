@@ -214,6 +214,17 @@ class StoredRows:
             _write_seen(folder, len(stream), *_owners(split, stream, owner))
         with atomic(folder / "rows.json", "w") as handle:
             json.dump(facts, handle)
+        none, kept = np.empty(0, np.int64), StoredRows.open(folder).split   # later names go
+        _append(folder / "stream", stream, stream.take(none))
+        for place in folder.glob("part-*"):
+            if (number := int(place.name[5:])) >= len(facts["parts"]):
+                shutil.rmtree(place)
+                continue
+            part = kept.parts[facts["parts"][number][0]]
+            _append(place, part, part.take(none))
+            for side in ("src", "dst") if part.bipartite else ("src",):
+                append_rows(place / f"whole-{side}.npy", len(getattr(part, f"{side}_ids")),
+                            none.astype(np.int32))
 
     def planned(self, plan: Plan, **facts: Any) -> StoredRows:
         """Replace the plan, and values of ``rows.json``, where no row is added."""

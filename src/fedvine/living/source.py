@@ -12,7 +12,6 @@ number of the others.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import cache_folder
+from fedvine.core.files import cache_folder, work_folder
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import state
 from fedvine.data.io.look import FILE, Look
@@ -129,8 +128,8 @@ def _read(data: Data, wanted: Look) -> EventStream | None:
     parent = cache_folder()
     parent.mkdir(parents=True, exist_ok=True)
     # The columns stay readable after their files were deleted.
-    with tempfile.TemporaryDirectory(prefix=".look-", dir=parent) as folder:
+    with work_folder(parent) as folder:
         try:
-            return data.open(wanted, Path(folder) / "stream")
+            return data.open(wanted, folder / "stream")
         except Empty:
             return None

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ import duckdb
 import numpy as np
 
 from fedvine.core.errors import FedvineError, NotWritten, near
-from fedvine.core.files import atomic_folder, cache_folder
+from fedvine.core.files import atomic_folder, cache_folder, work_folder
 from fedvine.core.text import short
 from fedvine.data.calendar import zone_of
 from fedvine.data.io import checks
@@ -379,14 +378,15 @@ def _moved(made: Path, folder: Path, key: str) -> EventStream:
 @contextlib.contextmanager
 def _working_folder(parent: Path) -> Iterator[Path]:
     """Make a folder on the disk of the stream, removed afterwards."""
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        work = tempfile.TemporaryDirectory(prefix=".read-", suffix=".tmp", dir=parent)
-    except OSError as error:
-        raise FedvineError(f"{parent} cannot be written to ({error.strerror or error}); choose "
-                           "another store, or another cache folder with FEDVINE_CACHE.") from error
-    with work as folder:
-        yield Path(folder)
+    with contextlib.ExitStack() as stack:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            work = stack.enter_context(work_folder(parent))
+        except OSError as error:
+            raise FedvineError(f"{parent} cannot be written to ({error.strerror or error}); choose "
+                               "another store, or another cache folder with FEDVINE_CACHE."
+                               ) from error
+        yield work
 
 
 @contextlib.contextmanager
