@@ -318,3 +318,33 @@ def test_what_an_earlier_reader_kept_is_read_again(tmp_path, monkeypatch):
     monkeypatch.setitem(read.__globals__, "READER", 10 ** 6)
     assert edges(read(path, **NAMED, store=kept.parent)) == [("a", "b", 1)]
     assert kept.stat().st_mtime_ns != first
+
+
+@pytest.mark.parametrize("text", [
+    b'user,item,at,"note\n(free)"\r\na,x,3,7\r\nb,x,4,7\r\n', b"\nuser,item,at\r\na,x,3\r\nb,x,4",
+    b"sep=;\nuser;item;at\r\na;x;3\r\nb;x;4\r\n", b"user,item,at\ra,x,3\rb,x,4\r",
+    b'user,item,at,note\na,x,3,"1\r\n2"\nb,x,4,\n', b'user,item,at,note\r\na,x,3,"1\n2"\r\nb,x,4,'])
+def test_rows_end_as_the_first_one_does(tmp_path, text):
+    (tmp_path / "a.csv").write_bytes(text)
+    assert edges(read(tmp_path / "a.csv", **NAMED)) == [("a", "x", 3), ("b", "x", 4)]
+
+
+@pytest.mark.parametrize(("rows", "said"), [
+    (b"a,x,2024-07-02 10:00:00 BST\n", "is no time"), (b"a,x,1\nb,x,2\r\n", "end in two ways"),
+    (b"a,x,0\n" + b"".join(b"a,x%d,%d\n" % (i, 1700000000000 + i * 86400000) for i in range(99)),
+     "hold milliseconds")])
+def test_what_would_be_misread_is_refused(tmp_path, rows, said):
+    (tmp_path / "a.csv").write_bytes(b"user,item,at\n" + rows)
+    with pytest.raises(FedvineError, match=said):
+        read(tmp_path / "a.csv", **NAMED)
+
+
+def test_columns_of_a_frame_may_differ_in_case_alone():
+    frame = pandas.DataFrame({"user": ["a", "b"], "item": ["x", "y"], "at": [1, 2],
+                              "Deleted": [0, 0], "deleted": [False, True]})
+    assert from_frame(frame, **NAMED, deleted="deleted").deleted.tolist() == [False, True]
+    frame["deleted"] = [np.nan, 1.0]
+    assert from_frame(frame, **NAMED, deleted="deleted").deleted.tolist() == [False, True]
+    frame["deleted"] = [2, 0]
+    with pytest.raises(FedvineError, match="neither true nor false"):
+        from_frame(frame, **NAMED, deleted="deleted")

@@ -46,9 +46,10 @@ def test_with_another_key_nothing_is_in_common(tmp_path):
 
 def test_a_count_that_cannot_begin_does_not_spend_the_day(tmp_path, monkeypatch):
     one = Matching(users(0, 20), SECRET, 10, tmp_path / "one.json")
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match="not installed"):
+    with monkeypatch.context() as patch:
         patch.setattr(match, "_psi", lambda: (_ for _ in ()).throw(ValueError("not installed")))
-        one.request("two")
+        with pytest.raises(ValueError, match="not installed"):
+            one.request("two")
     assert one.request("two")[1] == 20
 
 

@@ -17,6 +17,7 @@ from toys import changed
 
 import fedvine
 from fedvine.data.dates import moment
+from fedvine.data.split import Split
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.methods._fedlink_plus import newton
 from fedvine.methods._fedlink_plus.counts import Counts
@@ -326,3 +327,11 @@ def test_ratios_against_sums_one_by_one(numbers, categories):
             expected += 0.5 * (np.log(spread / width) + (v[f] - mean) ** 2 / spread
                                - (v[f] - middle) ** 2 / width)
         assert dense[q] == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+def test_all_clients_may_come_in_later_stages():
+    split, plan = tiny_case(tiny_stream())
+    name, part = next(iter(split.parts.items()))
+    late = part.take(np.flatnonzero(part.t >= plan.bounds[2]))
+    found = run(FedLinkPlus.tiny(), Split({name: late}, split.stream, split.by), plan).finish()
+    assert found.scores["test"]["client"]

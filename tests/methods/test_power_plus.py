@@ -605,6 +605,18 @@ def test_the_prior_is_that_of_all_clients_together(secure):
     np.testing.assert_array_equal(held, plain.server.closed["held back"])
 
 
+def test_thresholds_rest_on_answers_among_all_classes_that_are_known_now():
+    made = run(PowerPlus(rounds=0), *case(blobs(300, 4), k=1)).finish()
+    assert made.server.closed["held back"][0].any(1).sum() == 2     # the last task's classes
+
+
+def test_of_a_feature_that_is_too_large_for_sums_it_says_what_to_do():
+    graph = blobs(40, 2)
+    large = Graph.make(np.c_[np.zeros(40), np.full(40, 1e9)], graph.edges, graph.y, name="large")
+    with pytest.raises(FedvineError, match="scale columns of large"):
+        run(PowerPlus(rounds=0), *case(large)).finish()
+
+
 # -- thresholds for alerts -------------------------------------------------------------------------
 def test_histograms_are_those_of_a_loop_over_nodes():
     draw = np.random.default_rng(0)

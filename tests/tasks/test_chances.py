@@ -91,3 +91,11 @@ def test_where_the_place_says_more_it_is_said():
     found = {"bins": [[10.0, 0.5, 1.0], *[[0.0, 0.0, 0.0]] * 9], "loss": 0.5, "loss_places": 0.4}
     assert "0.4000, which is better" in _chances(found)[0]
     assert "better" not in _chances({**found, "loss": 0.3})[0]
+
+
+def test_what_was_said_rests_on_stages_that_are_over_and_lists_may_be_long():
+    draw = np.random.default_rng(0)
+    one = chances.counted(draw.normal(size=(3, 1500)), draw.random((3, 1500)) < 0.1, 1200)
+    every = [SimpleNamespace(t=t, found={t + 2: {"a": {"parts": one}}}) for t in range(3)]
+    assert chances.reliability(every[:2], lambda t, s: True) is None    # stage 2 is not over yet
+    assert chances.reliability(every, lambda t, s: True)["loss"] > 0

@@ -52,6 +52,13 @@ def test_rivals_of_links_score_as_the_methods_of_these_names(kind, lead):
     assert compared > 30
 
 
+def test_rivals_that_would_know_less_than_the_model_are_left_out():
+    protocol = LinkPrediction(negatives=5, positives=60, drift=True, refresh="event")
+    made = finished("recency", next(iter(streams().values())), protocol)
+    assert all(result["drift"]["rivals"] == {} for stage in made.stages
+               for by in stage.found.values() for result in by.values())
+
+
 def test_rivals_of_classes_score_as_the_methods_of_these_names():
     stream = testing.tiny_labelled()
     protocol = SnapshotClassification(drift=True, known=True, test=0.5)

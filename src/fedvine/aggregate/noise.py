@@ -38,7 +38,8 @@ def to_fixed(x: np.ndarray) -> np.ndarray:
     """
     x = np.asarray(x, np.float64)
     if not (np.abs(x) < 2.0**31).all():
-        raise FedvineError("A value to be summed is not finite or above 2^31; clip it first.")
+        raise FedvineError("A value to be summed is not finite or above 2^31; scale columns of "
+                           "large numbers, for example by their standard deviations.")
     return np.rint(x * 2.0**BITS).astype(np.int64).view(np.uint64)
 
 

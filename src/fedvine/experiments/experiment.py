@@ -391,7 +391,7 @@ class Experiment(BaseModel):
         if not isinstance(stream, EventStream):
             raise FedvineError("A labelled graph has no times; leave out as_of (--as-of).")
         if isinstance(as_of, str):
-            if not stream.dates and not re.fullmatch(r"[-+.\deE]+", as_of):
+            if not stream.dates and not re.fullmatch(r"[-+]?[.\d]+([eE][-+]?\d+)?", as_of):
                 raise FedvineError(f"{stream.name} has times that are plain numbers; write as_of "
                                    "(--as-of) as such a number, and not as a date or now.")
             if stream.dates and re.fullmatch(r"\d{8}|\d{14}", as_of):

@@ -53,7 +53,7 @@ from torch.nn import functional
 
 from fedvine.aggregate.means import Mean
 from fedvine.core import tree
-from fedvine.core.expect import Array
+from fedvine.core.expect import Array, Tensor
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
 from fedvine.methods.fedavg import FedAvg
@@ -134,7 +134,8 @@ class Target(FedAvg):
 
     def more(self, server: Server) -> dict[str, Any]:
         """Return the statements of what :meth:`learn` sends beside the model and N_k."""
-        return {"statistics": server.statistics,
+        return {"statistics": {key: Tensor("float32", tuple(of.shape), -1e9, 1e9)
+                               for key, of in server.statistics.items()},     # also of squares
                 "classes": Array("bool", server.seen.shape)}
 
     def generated(self, server: Server, world: World, draw: torch.Generator) -> torch.Tensor:

@@ -51,7 +51,7 @@ class LinkForecaster(OfMethod):
         bipartite: whether sources and destinations are of two kinds; False: one.
         stages: a duration of a stage such as ``"7d"``, or its number of rows; None: a tenth of the
             rows of ``fit``.
-        metric: the measure of :meth:`score`, such as "auc", "ap", "mrr" or "hits".
+        metric: the measure of :meth:`score`, such as "auc", "ap", "mrr" or "hits_sampled".
         sure: accept times and clients that look wrong.
         random_state: all randomness comes from this number, from 0.
 

@@ -25,6 +25,7 @@ PRIOR = 20.0                # pairs in a bin for which the rate of all clients c
 _MIDDLE = STEP * np.arange(-ENDS, ENDS + 1)
 BINS = len(_MIDDLE)
 LEAST = 1e-6                # of a probability
+PLACES = 1000               # of a list; the last one stands for all that follow
 
 
 def bins(scores: np.ndarray) -> np.ndarray:
@@ -41,7 +42,7 @@ def counted(scores: np.ndarray, met: np.ndarray, k: int) -> Parts:
     top = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     listed, came = np.take_along_axis(scores, top, 1), np.take_along_axis(met, top, 1)
     there = listed > -np.inf
-    place = np.broadcast_to(np.arange(1, top.shape[1] + 1), top.shape)
+    place = np.broadcast_to(np.minimum(np.arange(1, top.shape[1] + 1), PLACES - 1), top.shape)
     found: Parts = {}
     for word, which in (("score", bins(np.where(there, listed, 0.0)) - ENDS), ("place", place)):
         for one in np.unique(which[there]).tolist():
@@ -77,7 +78,7 @@ class Chances:
     def add(self, found: Mapping[str, Mapping[str, Any]]) -> None:
         """Add what clients measured in a stage, after fading what came before."""
         for kept, word, size, shift in ((self.counts, "score", BINS, ENDS),
-                                        (self.places, "place", 1000, 0)):
+                                        (self.places, "place", PLACES, 0)):
             for name in sorted({*kept, *found}):
                 kept[name] = FADE * kept.get(name, np.zeros((size, 2))) + of_word(
                     found.get(name, {}).get("parts", {}), word, size, shift)
@@ -126,8 +127,10 @@ def reliability(stages: Sequence[Any], counts: Any) -> dict[str, Any] | None:
     that were met; and mean log losses: ``loss`` of what was said, ``loss_places`` of the rate of
     each place in the list before. None where nothing was said.
     """
-    tenths, losses, past = np.zeros((10, 3)), np.zeros(3), Chances()
+    tenths, losses, past, waiting = np.zeros((10, 3)), np.zeros(3), Chances(), list[Any]()
     for stage in stages:
+        while waiting and waiting[0][0] <= stage.t:     # what was met is known once it is over
+            past.add(waiting.pop(0)[1])
         for s, by in stage.found.items():
             for name, one in by.items() if counts(stage.t, s) else ():
                 curve = past.curve(name)
@@ -136,12 +139,12 @@ def reliability(stages: Sequence[Any], counts: Any) -> dict[str, Any] | None:
                 n, met = of_word(one["parts"], "score", BINS, ENDS).T
                 np.add.at(tenths, np.minimum((10 * curve).astype(int), 9),
                           np.stack([n, n * curve, met], 1))
-                before = sum(past.places.values(), np.zeros((1000, 2)))
+                before = sum(past.places.values(), np.zeros((PLACES, 2)))
                 base = np.clip((before[:, 1] + 0.5) / (before[:, 0] + 1), LEAST, 1 - LEAST)
-                at, came = of_word(one["parts"], "place", 1000, 0).T
+                at, came = of_word(one["parts"], "place", PLACES, 0).T
                 losses += (n.sum(), -(met @ np.log(curve) + (n - met) @ np.log(1 - curve)),
                            -(came @ np.log(base) + (at - came) @ np.log(1 - base)))
-            past.add(by)
+            waiting.append((s, by))
     if not losses[0]:
         return None
     return {"bins": tenths.tolist(), "loss": losses[1] / losses[0],

@@ -264,7 +264,7 @@ class Scorer:
         count, wide = candidates.drawn(row[rows], many, src[rows], width, now)
         single = wide[np.cumsum(count) - count]             # the first one of each row
         if protocol.historical and not every:
-            count, wide = self._with_met(row[rows], src[rows], count, wide, now)
+            count, wide = self._with_met(row[rows], src[rows], count, wide, now, items)
         own = np.repeat(np.arange(len(rows)), count)
         positive, random = ask(rows, dst[rows]), ask(rows, single)
         pools = [self._pool(row[rows], without(pool, now), src[rows] * width + single)
@@ -313,7 +313,7 @@ class Scorer:
         return pairs.queries(), asked
 
     def _with_met(self, row: np.ndarray, src: np.ndarray, count: np.ndarray, wide: np.ndarray,
-                  now: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+                  now: np.ndarray, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Put items met before in place of a share of the negatives; random where there are fewer.
 
         An item that is among both counts once.
@@ -325,6 +325,8 @@ class Scorer:
         own = np.repeat(np.arange(len(src)), end - begin)
         step = np.repeat(begin, end - begin) + _rank(own)
         met = past[step] % width
+        known = find(items, met) >= 0       # before the stage in which it is forecast
+        own, met = own[known], met[known]
         order = np.lexsort((mixed(row[own] ^ names[met]), own))
         own, met = own[order], met[order]
         first = _rank(own) < share
@@ -465,8 +467,8 @@ class Scorer:
             self._rivals = Rivals(self.part.num_dst)
         for stage in range(self._rivals.learned, upto):
             self._rivals.learn(self.plan.stage(self.part, stage))
-        rivals = {}
-        for name, scores in self._rivals.scores(queries).items():
+        rivals = {}     # none beside a model that sees the stage's edges: they would know less
+        for name, scores in ({} if self.protocol.step else self._rivals.scores(queries)).items():
             _, found = measured(self.answered(scores), asked)
             rivals[name] = {key: found[key] for key in _OF_RIVALS if key in found}
         events, past = self._edges(t), self.history

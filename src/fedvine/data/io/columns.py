@@ -179,7 +179,8 @@ class Columns:
     def label(self, role: str) -> str:
         """Return SQL of INTEGER; an empty cell is -1."""
         value = f"TRY_CAST({role} AS DOUBLE)"
-        empty = f"({role} IS NULL OR coalesce(isnan({value}), false))"
+        empty = (f"({role} IS NULL OR trim(CAST({role} AS VARCHAR)) = '' "
+                 f"OR coalesce(isnan({value}), false))")
         self.refuse(role, f"NOT {empty} AND ({value} IS NULL OR {value} <> trunc({value}) "
                      f"OR abs({value}) >= {2 ** 31})", "which is no whole number",
                      "give classes whole numbers, and leave unknown ones empty")
@@ -187,8 +188,14 @@ class Columns:
 
     def flag(self, role: str) -> str:
         """Return SQL of BOOLEAN; an empty cell is false."""
-        value = f"TRY_CAST({role} AS BOOLEAN)"
-        self.refuse(role, f"{role} IS NOT NULL AND {value} IS NULL",
+        kind, cell = self.types[role], role
+        if kind in ("FLOAT", "DOUBLE"):
+            cell = f"CASE WHEN NOT isnan({role}) THEN {role} END"
+        elif kind == "VARCHAR":
+            cell = f"nullif(trim({role}), '')"
+        value = f"TRY_CAST({cell} AS BOOLEAN)"
+        odd = "" if kind in ("BOOLEAN", "VARCHAR") else f" OR {cell} NOT IN (0, 1)"
+        self.refuse(role, f"{cell} IS NOT NULL AND ({value} IS NULL{odd})",
                      "which is neither true nor false", "write true, false, 1 or 0")
         return f"coalesce({value}, false)"
 
@@ -240,11 +247,12 @@ class Columns:
         Two-digit years come first, as a year of 24 is none.
         """
         read = {form: f"epoch(try_strptime(trim({role}), {literal(form)}))" for form in _FORMS}
-        some = self._row("SELECT " + ", ".join(f"bool_and({x} IS NOT NULL)" for x in read.values())
-                         + " FROM (SELECT * FROM raw LIMIT 1000)")
+        there = f"{role} IS NULL OR lower(trim({role})) IN {NONE}"
+        fit = ", ".join(f"bool_and({x} IS NOT NULL OR {there})" for x in read.values())
+        some = self._row(f"SELECT {fit} FROM (SELECT * FROM raw LIMIT 1000)")
         spans = {}
         for (form, x), fits in zip(read.items(), some, strict=True):
-            if fits and self._all(f"{x} IS NOT NULL"):
+            if fits and self._all(f"{x} IS NOT NULL OR {there}"):
                 least, most = self._row(f"SELECT min({x}), max({x}) FROM raw")
                 spans[form] = most - least + (_YEARS if most > time.time() + _YEARS / 100 else 0)
         spans = {form: span for form, span in spans.items() if "%y" in form} or spans
@@ -339,6 +347,10 @@ def zoned(value: str, kind: str) -> str:
 
 
 def strict_date(text: str) -> str:
-    """Return SQL of a text's timestamp, null where no year of four digits comes first."""
-    return (f"CASE WHEN regexp_matches({text}, '^\\s*[0-9]{{4}}[-/]') "
+    """Return SQL of a text's timestamp, null where no year of four digits comes first.
+
+    Also null for a zone in letters but UTC and GMT, as BST and others have several meanings.
+    """
+    return (f"CASE WHEN regexp_matches({text}, '^\\s*[0-9]{{4}}[-/][^A-Za-z]*"
+            "(T[^A-Za-z]*)?(Z|UTC|GMT|[A-Za-z_]+/.*)?\\s*$') "
             f"THEN TRY_CAST({text} AS TIMESTAMPTZ) END")

@@ -43,6 +43,7 @@ from fedvine.data.io.store import words_of
 from fedvine.data.node_data import SINCE, NodeTable, code
 from fedvine.data.stream import CATEGORY, NUMBER, EventStream
 
+_UNNAMED = re.compile(r"\s*(Unnamed: \d+)?")      # row numbers of pandas, or a comma at the end
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN")
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
             "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
@@ -261,7 +262,7 @@ def _features_of(table: OneTable, features: Any, taken: set[str]) -> list[str]:
         kinds = {} if table.source.untyped else dict(zip(known, (row[1] for row in table.rows(
             f"DESCRIBE SELECT {', '.join(known.values())} FROM {table.source.relation}")),
             strict=True))
-        return [c for c in table.source.columns if c not in taken
+        return [c for c in table.source.columns if c not in taken and not _UNNAMED.fullmatch(c)
                 and (table.source.untyped or _NUMBER.fullmatch(kinds[c]))]
     features = [features] if isinstance(features, str) else features
     if (not isinstance(features, Sequence) or not features
@@ -433,7 +434,7 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
                       dates if isinstance(dates, str) else None) as table:
         columns = list(table.source.columns)
         name = key if key in columns else columns[0]
-        others = [column for column in columns if column != name]
+        others = [column for column in columns if column != name and not _UNNAMED.fullmatch(column)]
         if not others:
             raise FedvineError(f'{table.label} has no column beside its key "{name}"; give {kind} '
                                "a number or a category.")

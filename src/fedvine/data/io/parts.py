@@ -13,7 +13,6 @@ import duckdb
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.text import short
-from fedvine.data.names import WHOLE
 
 
 # -- names and texts in SQL ------------------------------------------------------------------------
@@ -153,7 +152,8 @@ READERS = {"read_csv": "csv", "read_csv_auto": "csv", "read_parquet": "parquet",
            "read_ndjson": "json", "read_ndjson_auto": "json"}
 _BY_NAME = {"csv": "read_csv", "tsv": "read_csv", "parquet": "read_parquet", "json": "read_json",
             "jsonl": "read_json", "ndjson": "read_json"}
-_FLOAT = r"-?(0|[1-9][0-9]*)?[.][0-9]*(e[+-]?[0-9]+)?|-?[0-9]+e-[0-9]+|nan|-?inf|" + WHOLE
+_FLOAT = (r"-?(0|[1-9][0-9]*)?[.][0-9]*(e[+-]?[0-9]+)?|-?[0-9]+e-[0-9]+|nan|-?inf"
+          r"|0|-?[1-9][0-9]{0,14}")     # a longer id would be rounded
 _DAY, _CLOCK = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
 # The types of a text, narrow ones first, and the form in which each is written.
 _KINDS = {"BIGINT": "(0|-?[1-9][0-9]*)", "DOUBLE": _FLOAT, "BOOLEAN": "true|false", "DATE": _DAY,

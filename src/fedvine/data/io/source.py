@@ -153,11 +153,12 @@ def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any,
     """Open a pandas or polars frame, or a pyarrow table; ``wanted``: its columns that are read."""
     try:
         table, others = in_arrow(frame, wanted)
-        connection.register("frame", table)
+        names = table.column_names      # DuckDB would rename those that differ in case alone
+        connection.register("frame", table.rename_columns([f"c{i}" for i in range(len(names))]))
         shut(connection, [])
-        found = _described(connection, "frame")
-        return found._replace(columns={name: found.columns.get(name, "NULL::VARCHAR")
-                                       for name in others})
+        at = {name: f"c{i}" for i, name in enumerate(names)}
+        return _described(connection, "frame")._replace(columns={
+            name: at.get(name, "NULL::VARCHAR") for name in others})
     except (duckdb.Error, TypeError, pa.ArrowException) as error:
         raise FedvineError(f"A {type(frame).__name__} is no table that can be read "
                            f"({sentence_of(error)}); give a pandas or polars frame or a pyarrow "
@@ -217,21 +218,25 @@ def _parquet(paths: Sequence[str], head: Any = None, kind: str = "", named: bool
             + (f", filename = {literal(FILE)})" if named else ")"))
 
 
-def _csv(paths: Sequence[str], head: tuple[list[str], str, int], kind: str, named: bool) -> str:
+def _csv(paths: Sequence[str], head: tuple[list[str], str, int, str], kind: str, named: bool
+         ) -> str:
     # Every cell is read as text and typed later by all of its column's values: a guess from a
     # sample would turn 007 into 7, and long numeric ids into rounded floats.
-    names, delimiter, skip = head
+    names, delimiter, skip, end = head
     columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
     return (f"read_csv([{', '.join(map(literal, paths))}], hive_partitioning = false, "
             f"auto_detect = false, header = true, skip = {skip}, "
             f"delim = {literal(delimiter)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
             f"compression = '{'gzip' if kind == 'gzip' else 'none'}'"
+            + (f", new_line = {end!r}" if end else "")
             + (f", filename = {literal(FILE)})" if named else ")"))
 
 
 def first_bytes(path: Path) -> bytes:
     """Return a file's first bytes; raises :class:`FedvineError` if it is unreadable or empty."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise FedvineError(f"{path} is a pipe or a device; write it into a file first.")
         with open(path, "rb") as file:
             start = file.read(4)
     except OSError as error:
@@ -381,8 +386,8 @@ _VALUE = re.compile(r"[+-]?[0-9]+([.,:/-][0-9]+)*( [0-9:]+)?")     # a number or
 
 
 def header(path: Path, packed: bool, wanted: Sequence[str], whole: bool = False
-           ) -> tuple[list[str], str, int]:
-    """Return names (without spaces around them), delimiter and number of lines before the names.
+           ) -> tuple[list[str], str, int, str]:
+    """Return names (without spaces around them), delimiter, lines before the names, end of a row.
 
     Lines before the names are blank ones, and a first line ``sep=;`` as spreadsheets write it. The
     delimiter is found by the ``wanted`` columns; if several, they are to be there. Raises
@@ -399,21 +404,27 @@ def header(path: Path, packed: bool, wanted: Sequence[str], whole: bool = False
             signs, rest = said[1], rest[said.end():].lstrip("\r\n")
         if b"\0" in start:
             raise csv.Error
-        found = [(next(csv.reader(io.StringIO(rest, newline=""), delimiter=d)), d)
-                 for d in signs] if rest else []
+        found = [(*_first(rest, d), d) for d in signs] if rest else []
     except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise FedvineError(f"{path} is not a readable CSV file.") from error
     if not found:
         raise FedvineError(f"{path} is empty.")
-    found = [([name_of(name) or "" for name in names], d) for names, d in found]
-    names, delimiter = max(found, key=lambda pair: (len(set(wanted) & set(pair[0])), len(pair[0])))
+    found = [([name_of(name) or "" for name in names], end, d) for names, end, d in found]
+    names, end, delimiter = max(found, key=lambda x: (len(set(wanted) & set(x[0])), len(x[0])))
     for name in filter(None, names) if whole else wanted:
         if names.count(name) > 1:
             raise FedvineError(f'{path} has {names.count(name)} columns named "{name}"; '
                                "rename all but one.")
     if len(wanted) > 1 and not set(wanted) & set(names):
         _refuse(path, names, wanted)
-    return names, delimiter, text[:len(text) - len(rest)].count("\n")
+    return names, delimiter, text[:len(text) - len(rest)].count("\n"), end
+
+
+def _first(text: str, delimiter: str) -> tuple[list[str], str]:
+    """Return the cells of the first row, and how it ends, which may not be as a cell's lines do."""
+    lines = io.StringIO(text, newline="")
+    cells, row = next(csv.reader(lines, delimiter=delimiter)), text[:lines.tell()]
+    return cells, next((end for end in ("\r\n", "\n") if row.endswith(end)), "")
 
 
 def _refuse(path: Path, names: list[str], wanted: Sequence[str]) -> None:

@@ -428,6 +428,9 @@ def sentence(error: duckdb.Error, label: str) -> str:
     if "not utf-8 encoded" in message:
         return (f"{label} is not in UTF-8; convert it first, for example with iconv -f latin1 -t "
                 "utf8 old.csv > new.csv.")
+    if "reached an invalid state" in message:
+        return (f"{label} could not be read: its lines end in two ways; write all alike, for "
+                "example with dos2unix.")
     if row := re.search(r"CSV Error on Line: (\d+).*?Expected Number of Columns: (\d+) Found: "
                         r"(\d+)", message, re.S):
         file = re.search(r"\n\s*file = (.+)", str(error))

@@ -78,10 +78,12 @@ def write(address: str, tables: Iterable[pa.Table]) -> int:
     """
     place, count = Place.of(address), 0
     with _opened(place, True) as run:
-        there = _columns(place, run)
-        if there and there[0] != FIRST:
-            raise FedvineError(f"{address} is a table with other columns ({', '.join(there[:4])}); "
-                               "name another one.")
+        filled, there = (_columns(one, run) for one in (
+            place._replace(name=f"{place.name}__new"), place))
+        for name, has in ((f"{address}__new", filled), (address, there)):
+            if has and has[0] != FIRST:
+                raise FedvineError(f"{name} is a table with other columns ({', '.join(has[:4])}); "
+                                   "name another one.")
         for table in tables:
             if not count:
                 run(f"DROP TABLE IF EXISTS {place.new}")

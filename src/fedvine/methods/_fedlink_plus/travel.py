@@ -34,7 +34,7 @@ def expected_rows(known: int, one_kind: bool, axis: str = "n") -> dict[str, Arra
     kinds = 2 if one_kind else 1
     return {"local": Array("int32", (axis,), low=0, high=known - 1),
             "key": Array("uint64", (axis,)), "count": Array("float32", (axis, kinds, 3), low=0),
-            "last": Array("float64", (axis, kinds))}
+            "last": Array("float64", (axis, kinds), -1e18, 1e18)}   # milliseconds, too
 
 
 def expected_counts(known: int, axis: str) -> dict[str, Array]:

@@ -218,6 +218,10 @@ class Choosing(ClosedForm):
             found = clients.call(self.adapt, self.told(server), folds, expect=Flag())
             for name in (name for name, alone in found.items() if alone):
                 server.alone = {**server.alone, name: server.alone.get(name, 0) + 1}
+        known = np.flatnonzero(np.asarray(server.counts) > 0)
+        if len(known) > len(before := held.get("known", known)):    # probabilities are among more
+            held["held back"][:, before] = 0
+        held["known"] = known
         found, _ = clients.sum(self.probable, self.told(server), folds,
                                length=held["held back"].size)
         held["held back"] = held["held back"] + from_fixed(found).reshape(held["held back"].shape)
