@@ -348,3 +348,10 @@ def test_columns_of_a_frame_may_differ_in_case_alone():
     frame["deleted"] = [2, 0]
     with pytest.raises(FedvineError, match="neither true nor false"):
         from_frame(frame, **NAMED, deleted="deleted")
+
+
+def test_features_that_look_like_numbers_or_dates_are_named(tmp_path):
+    file = write(tmp_path / "a.csv", "user;item;at;paid;day;kind\n" + "".join(
+        f"a;x{i};{i};{i},5;{i + 10}.12.2024;k\n" for i in range(9)))
+    found = read(file, **NAMED, features=["paid", "day", "kind"])
+    assert [note.split('"')[1] for note in found.notes] == ["paid", "day"]

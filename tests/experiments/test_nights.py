@@ -209,7 +209,7 @@ def test_names_and_forecasts_of_a_night_that_was_taken_back_can_be_erased():
     assert not [file for file in Path("run").rglob("*.npy") if b"Zelma" in file.read_bytes()]
     erase("run", {"user": ["u3"]})
     assert not Path("all.csv").exists() or "u3" not in Path("all.csv").read_text()
-    made(gate={"nights": 99}, as_of=None).run("run").finish()
+    made(gate={"nights": 99}).run("run").finish()
 
 
 def test_the_gate_on_scores_holds_after_a_kill():

@@ -343,6 +343,16 @@ def of_commas(connection: duckdb.DuckDBPyConnection, label: str, source: Source,
     return notes
 
 
+def of_categories(read: columns.Columns, roles: Mapping[str, str]) -> list[str]:
+    """Return notes on categories, names by role, that look like numbers with a comma, or dates."""
+    if not read.source.untyped:
+        return []
+    return [*of_commas(read.connection, read.table, read.source, list(roles.values()),
+                       "are categories"),
+            *(f'{read.table}: the dates of "{name}" are categories; write them with the year '
+              "first, in four digits." for role, name in roles.items() if read.forms(role))]
+
+
 def of_one_kind(connection: duckdb.DuckDBPyConnection, label: str, src: str, dst: str) -> list[str]:
     """Return the note on names of ``edges`` that both columns have, if these are half of one's."""
     (both, fewer), = connection.execute(

@@ -446,12 +446,8 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
         rows = table.arrow(", ".join([keys, *(
             f"CAST({role} AS VARCHAR) AS {role}" if number is None else f"{number} AS {role}"
             for role, number in sql.items())]))
-        texts = [role for role in list(roles)[1:] if sql[role] is None]
-        notes = checks.of_commas(table.connection, table.label, table.source,
-                                 [roles[role] for role in texts], "are categories")
-        notes += [f'{table.label}: the dates of "{roles[role]}" are categories; write them with '
-                  "the year first, in four digits." for role in texts
-                  if table.source.untyped and raw.forms(role)]
+        notes = checks.of_categories(raw, {role: roles[role] for role in list(roles)[1:]
+                                           if sql[role] is None})
     listed = _since(table, roles, sql, rows) if unmet is not None else None
     numbers = {column: rows[role] for (role, column) in list(roles.items())[1:]
                if sql[role] is not None}

@@ -27,7 +27,7 @@ from fedvine.data.io.look import FILE, Look
 from fedvine.data.io.parts import identifier, literal
 from fedvine.data.io.source import CLOSED, Source
 from fedvine.data.names import MISSING
-from fedvine.data.stream import WEIGHT, EventStream
+from fedvine.data.stream import CATEGORY, WEIGHT, EventStream
 
 
 # -- which columns a person wants of a table, and the table of edges that is made of them ----------
@@ -154,6 +154,9 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
             checks.ask_about_clients(len(held), sum(held.values()), label, wanted.client)
         if "deleted" not in wanted.roles:
             notes += checks.of_returns(connection, label, source)
+        notes += checks.of_categories(columns, {
+            role: name for role, name in wanted.roles.items()
+            if role[0] == "f" and learned.get(name) == CATEGORY})
     picked = ", ".join(f"{sql} AS {role}" for role, sql in typed.items())
     connection.execute(f"CREATE TABLE edges AS SELECT {picked} FROM raw "
                        f"ORDER BY {typed['t']}, raw.rowid")
