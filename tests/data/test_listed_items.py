@@ -56,6 +56,11 @@ def test_they_come_after_all_others_in_the_dictionary_and_in_every_part(tmp_path
 def test_a_column_since_that_holds_text_is_refused(tmp_path):
     with pytest.raises(FedvineError, match="since"):
         tables(tmp_path, listed=["item,since", "a,soon", "b,2024-01-01"])
+    (tmp_path / "items.csv").write_text("item,since\na,2024-01-01\nb,2024-01-02\n")
+    (tmp_path / "plain.csv").write_text("user,item,time\nu,a,1\nu,b,2\n")
+    with pytest.raises(FedvineError, match="holds dates, and the edges have times"):
+        fv.read(str(tmp_path / "plain.csv"), src="user", dst="item", time="time",
+                items=str(tmp_path / "items.csv"))
 
 
 def test_candidates_are_the_known_or_the_listed_ones_at_the_time(tmp_path):

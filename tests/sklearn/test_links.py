@@ -190,3 +190,10 @@ def test_the_checks_of_scikit_learn():
     found = check_estimator(LinkForecaster("recency"), expected_failed_checks=LINK_CHECKS,
                             on_skip=None)
     assert {one["check_name"] for one in found if one["status"] == "xfail"} == set(LINK_CHECKS)
+
+
+def test_numbers_stay_numbers():
+    rows = pd.DataFrame({"src": [1, 2] * 20, "dst": [7, 8] * 20, "time": range(40)})
+    made = LinkForecaster("recency").fit(rows)
+    assert made.predict(rows).tolist() == rows["dst"].tolist()
+    assert made.top(rows[:1])[["src", "dst"]].to_numpy().tolist() == [[1, 7], [1, 8]]

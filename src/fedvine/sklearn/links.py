@@ -151,7 +151,13 @@ class LinkForecaster(OfMethod):
         these rows.
         """
         found = self._tops(X, 1)
-        return np.array([best[0].item if best else None for best in found], object)
+        return np.array([self._as_given("dst", best[0].item) if best else None for best in found],
+                        object)
+
+    def _as_given(self, role: str, name: str) -> Any:
+        """Return a name as the frame of ``fit`` had it: a number, or text."""
+        stream = self.learned_.run.ready.stream
+        return int(name) if stream is not None and role in stream.whole else name
 
     def top(self, X: Any, n: int = 5) -> pd.DataFrame:
         """Return the likeliest destinations of each row's source, best first.
@@ -168,8 +174,9 @@ class LinkForecaster(OfMethod):
         if n < 1:
             raise FedvineError(f"{n} destinations a row are none; ask for 1 or more.")
         sources, found = self._columns(X, self.src)[0], self._tops(X, n)
-        rows = [(i, source, rank, *one[:3]) for i, (source, best) in enumerate(
-            zip(sources, found, strict=True)) for rank, one in enumerate(best, 1)]
+        rows = [(i, self._as_given("src", source), rank, self._as_given("dst", one.item), *one[1:3])
+                for i, (source, best) in enumerate(zip(sources, found, strict=True))
+                for rank, one in enumerate(best, 1)]
         return pd.DataFrame(rows, columns=["row", self.src, "rank", self.dst, "score", "known"])
 
     def decision_function(self, X: Any) -> np.ndarray:

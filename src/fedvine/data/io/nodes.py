@@ -448,7 +448,7 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
             for role, number in sql.items())]))
         notes = checks.of_categories(raw, {role: roles[role] for role in list(roles)[1:]
                                            if sql[role] is None})
-    listed = _since(table, roles, sql, rows) if unmet is not None else None
+    listed = _since(table, roles, sql, rows, dates) if unmet is not None else None
     numbers = {column: rows[role] for (role, column) in list(roles.items())[1:]
                if sql[role] is not None}
     texts = {column: rows[role] for (role, column) in list(roles.items())[1:]
@@ -483,11 +483,11 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
     return found, notes
 
 
-def _since(table: OneTable, roles: dict[str, str], sql: dict[str, str | None], rows: pa.Table
-           ) -> np.ndarray:
+def _since(table: OneTable, roles: dict[str, str], sql: dict[str, str | None], rows: pa.Table,
+           dates: Dates) -> np.ndarray:
     """Return the time from which each row's node is listed, float64 [n]; -inf where none is said.
 
-    Raises :class:`FedvineError` where the column of times holds text.
+    Raises :class:`FedvineError` where the column of times holds text, or dates beside plain times.
     """
     role = next((role for role, column in list(roles.items())[1:] if column == SINCE), None)
     if role is None:
@@ -496,6 +496,9 @@ def _since(table: OneTable, roles: dict[str, str], sql: dict[str, str | None], r
         raise FedvineError(f'{table.label}: column "{SINCE}" says from what time on a node is '
                            "listed, and holds text; write dates or numbers, as in the column of "
                            "times of the edges, or give the column another name.")
+    if not dates and "epoch(" in str(sql[role]):
+        raise FedvineError(f'{table.label}: column "{SINCE}" holds dates, and the edges have times '
+                           "that are plain numbers; write both in one way.")
     times = rows[role].to_numpy(zero_copy_only=False).astype(np.float64)
     return np.where(np.isnan(times), -np.inf, times)
 
