@@ -351,6 +351,6 @@ def strict_date(text: str) -> str:
 
     Also null for a zone in letters but UTC and GMT, as BST and others have several meanings.
     """
-    return (f"CASE WHEN regexp_matches({text}, '^\\s*[0-9]{{4}}[-/][^A-Za-z]*"
-            "(T[^A-Za-z]*)?(Z|UTC|GMT|[A-Za-z_]+/.*)?\\s*$') "
+    return (f"CASE WHEN regexp_matches({text}, '(?i)^\\s*[0-9]{{4}}[-/][^a-z]*"
+            "(t[^a-z]*)?(z|utc|gmt|[a-z_]+/.*)?\\s*$') "
             f"THEN TRY_CAST({text} AS TIMESTAMPTZ) END")
