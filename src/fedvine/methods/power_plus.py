@@ -95,8 +95,8 @@ class PowerPlus(choice.Choosing):
         if self.noisy():
             return None
         same = self.model_copy(update={"rounds": min(self.rounds, 1)})
-        closed = (server or {}).get("closed")
-        same._kept = {name: closed[name] for name in choice.CHOSEN} if closed else {}
+        closed = (server or {}).get("closed") or {}
+        same._kept = {name: closed[name] for name in choice.CHOSEN if name in closed}
         return Counting(same, ("model", "alone"), ("model", "optimizer", *choice.OF_CLIENT))
 
     def noisy(self) -> bool:

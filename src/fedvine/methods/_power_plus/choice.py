@@ -46,7 +46,7 @@ STEPS = (2, 0)
 ROWS = (0.5, 0.0, 1.0, 2.0)
 NETS = (0.2, 0.0, 0.5, 1.0)
 # What is chosen by answers, not summed over rows: in ``server.closed``, and of a client.
-CHOSEN = ("right", "held", "tried", "unseen", "chosen", "levels", "level", "held back")
+CHOSEN = ("right", "held", "tried", "unseen", "chosen", "levels", "level", "held back", "known")
 OF_CLIENT = ("right", "tried", "correction", "alone", "against")
 UNSEEN = 8          # one labelled node in so many judges the network, which does not learn from it
 
@@ -176,7 +176,8 @@ class Choosing(ClosedForm):
         none, C = np.zeros(len(self.trials()), np.int64), world.facts["classes"]
         return {**super().nothing(world), "right": none, "held": none, "tried": 0, "unseen": 0,
                 "chosen": 0, "levels": prior.nothing(C), "level": list(Level()),
-                "shares": np.zeros(C), "held back": np.zeros((2, C, len(GRID) + 1))}
+                "shares": np.zeros(C), "held back": np.zeros((2, C, len(GRID) + 1)),
+                "known": np.zeros(0, np.int64)}
 
     def solve(self, server: Server, world: World) -> None:
         """Compute the weights and rows to answer by, as the chosen trial has them."""
@@ -219,8 +220,9 @@ class Choosing(ClosedForm):
             for name in (name for name, alone in found.items() if alone):
                 server.alone = {**server.alone, name: server.alone.get(name, 0) + 1}
         known = np.flatnonzero(np.asarray(server.counts) > 0)
-        if len(known) > len(before := held.get("known", known)):    # probabilities are among more
-            held["held back"][:, before] = 0
+        if len(known) > len(held.get("known", known)):      # probabilities are now among more
+            stays = ~np.isin(np.arange(len(server.counts)), held["known"])
+            held["held back"] = held["held back"] * stays[:, None]
         held["known"] = known
         found, _ = clients.sum(self.probable, self.told(server), folds,
                                length=held["held back"].size)
