@@ -93,8 +93,8 @@ def _figure6(found: Found) -> TableSet:
             "it is received when the last task arrives; the others are local models after their "
             "epochs.")
     if seeds:
-        note += (f" Mean over {seeds} seeds; the band of the picture goes from the lowest to the "
-                 "highest of them.")
+        note += (f" Mean over {seeds} seeds; the bands of power and power_plus in the picture go "
+                 "from the lowest to the highest of them.")
     return TableSet(grids, [note, *found.gaps],
                     [{"data": d, "method": m, "am": c.tolist()} for (d, m), c in curves.items()],
                     _draw_curves([p.name for p in found.panels], curves) if curves else None)
@@ -127,7 +127,9 @@ def _draw_curves(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) ->
     for axes, d in zip(plots[0], names, strict=True):
         for i, m in enumerate(METHODS):
             if (d, m) in curves:
-                pictures.line(axes, enumerate(curves[d, m].T), marker="o", markersize=3,
+                values = curves[d, m] if m in ("power", "power_plus") else (
+                    curves[d, m].mean(0, keepdims=True))        # ten bands would hide each other
+                pictures.line(axes, enumerate(values.T), marker="o", markersize=3,
                               linestyle=("-", "--")[i // 8], color=pictures.COLOURS[i % 8],
                               label=m)
         axes.set_xlabel("round of the last task")
