@@ -446,7 +446,8 @@ def _ours(found: Found) -> TableSet:
         for panel in found.panels])], [
         "Protocol and searches are those of Table 2 (power-table2); settings are defaults where "
         "it has no search yet. AM is the mean accuracy of all tasks after the last one (higher is "
-        "better), FM the mean loss of a task since it was learned (lower is better).", *found.seeds, *found.gaps], found.records)
+        "better), FM the mean loss of a task since it was learned (lower is better).",
+        *found.seeds, *found.gaps], found.records)
 
 
 STUDIES: dict[str, Callable[[], Study]] = {
