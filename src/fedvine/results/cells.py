@@ -22,6 +22,7 @@ from typing import Any
 import fedvine
 from fedvine.core.device import processor
 from fedvine.core.errors import FedvineError
+from fedvine.core.files import cache_folder
 from fedvine.data.identity import digest, names
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
@@ -152,7 +153,8 @@ def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> lis
     made, missing = [], []
     for experiment in experiments:
         experiment = experiment.model_copy(update={"final": False})     # scores do not need it
-        beside = kept_beside(folder, own=experiment.data.dataset is None)
+        beside = kept_beside(folder, own=experiment.data.dataset is None and not Path(
+            experiment.data.source).is_relative_to(cache_folder()))     # as halves of a data set
         store = stores.setdefault(beside, Kept(beside))
         task = experiment.protocol
         data = experiment.data.model_dump_json(), type(task).__name__
