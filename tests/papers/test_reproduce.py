@@ -173,6 +173,19 @@ def test_all_pages_are_filled_together_and_written(small, tmp_path, monkeypatch,
     assert "--only, --json, --table and --plot belong to one page" in capsys.readouterr().err
 
 
+def test_cells_of_tables_in_the_cache_such_as_halves_are_kept_as_those_of_data_sets(
+        tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+    for folder in ("docs/results/cells", "cache"):
+        Path(folder).mkdir(parents=True)
+    made = [Experiment.model_validate({
+        "data": {"source": str(shop.write(folder)), **shop.COLUMNS},
+        "method": {"name": "popularity"}}) for folder in (tmp_path / "cache", tmp_path)]
+    assert [cell.kept.folder for cell in cells(made)] == [
+        Path("docs/results/cells"), Path("runs/cells/kept")]
+
+
 @pytest.fixture
 def by_client(tmp_path, monkeypatch):
     """A table by client, of two experiments on a shop; the second has no data."""
