@@ -355,3 +355,6 @@ def test_features_that_look_like_numbers_or_dates_are_named(tmp_path):
         f"a;x{i};{i};{i},5;{i + 10}.12.2024;k\n" for i in range(9)))
     found = read(file, **NAMED, features=["paid", "day", "kind"])
     assert [note.split('"')[1] for note in found.notes] == ["paid", "day"]
+    file = write(tmp_path / "b.csv", "user;item;at;paid\na;x;1;\na;y;2;\n")
+    with pytest.raises(FedvineError, match="empty"):        # no number, no date, no category
+        read(file, **NAMED, features=["paid"])

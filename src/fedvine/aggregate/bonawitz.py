@@ -14,6 +14,8 @@ double masking and dropouts, in five exchanges:
    gives shares: for clients of the list of their own mask, for those that vanished of their masking
    key; never both for the same client
 
+Where too few go on after 0 or 1, each says whose keys or shares it could not use (*doubts*).
+
 With n clients on the roster t is at least floor(2 n / 3) + 1, so two lists would need a client that
 signs twice unless more than n - t clients help the server. A client counts n from its own roster,
 takes each step of a sum once and in this order, and draws new secrets for every sum.
@@ -202,7 +204,7 @@ class Party:
         self._done += 1
 
     def _each(self, names: Iterable[str], use: Callable[[str], Any]) -> dict[str, Any]:
-        """Return ``use(name)`` by client; note whose raise an error, and let no step follow."""
+        """Return ``use(name)`` by client; note those of an error, after which no step follows."""
         found = {}
         for name in names:
             try:

@@ -38,11 +38,11 @@ PATIENCE = 300.0    # seconds for a worker to start
 class RayClients(Clients):
     """Clients on the workers of a Ray cluster.
 
-    Scores are those of :class:`fedvine.engines.local.LocalClients` with one thread, bit for bit,
-    and so are the arguments, but for ``workers``, the number of processes, at most one a client
-    (None: one a processor of the cluster), and ``address`` of a cluster to join (None: one on this
-    machine, for this process alone). Raises :class:`FedvineError` where Ray is not installed, or
-    the cluster cannot be reached or is too small.
+    Scores are those of :class:`fedvine.engines.local.LocalClients` with one thread, bit for bit.
+    Arguments of the same name mean the same. ``workers`` is the number of processes, at most one a
+    client (None: one a processor of the cluster), ``address`` that of a cluster to join (None: one
+    on this machine, for this process alone). Raises :class:`FedvineError` where Ray is not
+    installed, or the cluster cannot be reached or is too small.
     """
 
     def __init__(self, method: Method, parts: Mapping[str, Any], plan: PlanLike,

@@ -124,8 +124,9 @@ def _put_back(place: Path, kept: dict[str, Any], since: int) -> None:
     for name in _SMALL:
         (place / name).unlink(missing_ok=True)
     for note in (place / name for name in ("follow.json", WRITTEN)):
-        if note.exists() and note.stat().st_mtime_ns >= since:  # an erasure has to find the file,
-            with atomic(note, "w") as file:                     # from which nobody is answered
+        # An erasure has to find the file of forecasts; nobody is answered from it (top = 0).
+        if note.exists() and note.stat().st_mtime_ns >= since:
+            with atomic(note, "w") as file:
                 json.dump({**read_object(note), "top": 0, "stages": -1}, file)
     StoredRows.back(place / "data", kept["rows"])
     runs = run_folder.RunFolder(place, None, unfinished=BACK)

@@ -73,7 +73,7 @@ BEFORE = {"agree": NOTHING, "erased": "receipts of erasures", "facts": "counts a
           "nodes": "classes and counts", "grow": NOTHING, "open": NOTHING}
 DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
           "forecasts": "a count"}
-STEPS = ("sum_keys", "sum_shares", "sum_doubts", "sum_agree", "sum_unmask")
+STEPS = ("sum_keys", "sum_shares", "sum_doubts", "sum_agree", "sum_unmask")    # of a sum
 NAME = 100      # characters of a run's name in the account
 
 

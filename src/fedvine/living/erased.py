@@ -46,7 +46,7 @@ class Gone:
 
 
 def canonical(names: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Return names by a word of :data:`SIDES` as runs have them (:func:`name_of`)."""
+    """Return names, by a word of :data:`SIDES`, in the form that runs keep (:func:`name_of`)."""
     return {side: [name_of(name) or name for name in found] for side, found in names.items()}
 
 

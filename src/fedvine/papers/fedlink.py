@@ -116,7 +116,7 @@ def _figure3(found: Found) -> TableSet:
         "less memory than STFL and Feddy).",
         "The cells are Table 1's. Seconds are the median round on a CPU with one thread, all "
         "clients one after another; memory is the peak of the whole process, of which libraries "
-        "are most. EdgeBank and Popularity have no rounds; their scores are the dotted lines.",
+        "are most. Rules without a model have no rounds; their scores are the lines.",
         *found.seeds, *found.gaps], found.records,
         _draw_costs(found) if found.records else None)
 
@@ -126,11 +126,13 @@ def _draw_costs(found: Found) -> pictures.Drawing:
     drawing, plots = pictures.plots([p.name for p in found.panels], len(COSTS))
     for row, (label, (key, unit)) in zip(plots, COSTS.items(), strict=True):
         for axes, panel in zip(row, found.panels, strict=True):
-            for line, colour, mark in zip(lines, COLOURS, MARKS, strict=False):
+            for i, line in enumerate(lines):
+                colour, mark = COLOURS[i % len(COLOURS)], MARKS[i % len(MARKS)]
                 entry = found.entry(panel.name, line)
                 (auc, _), cost = entry.estimate("auc"), entry.cost(key)
                 if auc is not None and entry.cost("seconds_round") is None:     # without rounds
-                    axes.axhline(auc, color=colour, linewidth=1.2, linestyle=":", label=line)
+                    axes.axhline(auc, color=colour, linewidth=1.2, label=line,
+                                 linestyle=(":", "--", "-.")[i % 3])
                 elif auc is not None and cost is not None:
                     axes.plot(cost / unit, auc, mark, color=colour, markersize=8, label=line)
             axes.set_xlabel(label)

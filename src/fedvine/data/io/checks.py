@@ -170,7 +170,7 @@ def _unit(times: Times) -> str | None:
                           for b in (low, high))
             return (f'"{times.column}" has {_UNITS[low]} since 1970, such as {one}, and '
                     f"{_UNITS[high]}, such as {other}; write all in one unit")
-    least = min((bands[band][1] for band in there), default=0)      # but for a filler such as 0
+    least = min((bands[band][1] for band in there), default=0)      # a filler such as 0 is no time
     if least < LATE or sum(rows for rows, *_ in bands.values()) < FEW:
         return None
     unit, by = next((unit, by) for unit, by, most in (

@@ -254,6 +254,8 @@ class Columns:
         for (form, x), fits in zip(read.items(), some, strict=True):
             if fits and self._all(f"{x} IS NOT NULL OR {there}"):
                 least, most = self._row(f"SELECT min({x}), max({x}) FROM raw")
+                if least is None:       # all cells are empty
+                    return []
                 spans[form] = most - least + (_YEARS if most > time.time() + _YEARS / 100 else 0)
         spans = {form: span for form, span in spans.items() if "%y" in form} or spans
         first = min(spans.values(), default=0.0)

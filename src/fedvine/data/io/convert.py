@@ -13,6 +13,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
 from fedvine.data.names import name_of
+from fedvine.data.split import relabel
 from fedvine.data.stream import CATEGORY, WEIGHT, EventStream
 
 if TYPE_CHECKING:
@@ -112,11 +113,9 @@ def _numbered(nodes: np.ndarray) -> tuple[np.ndarray, Ids]:
     """Return dense numbers int32 by first appearance, and their dictionary."""
     if nodes.dtype.kind not in "iu":
         raise FedvineError(f"Nodes are numbers of type {nodes.dtype}, and have to be whole.")
-    old, first, number = np.unique(nodes, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(old), np.int32)
-    rank[order] = np.arange(len(old))
-    return rank[number.reshape(-1)], Ids.of(old[order])
+    old, at = np.unique(nodes, return_inverse=True)
+    number, first = relabel(at.reshape(-1))
+    return number, Ids.of(old[first])
 
 
 # -- TGM's ``DGData`` (package ``tgm-lib``) --------------------------------------------------------

@@ -33,7 +33,7 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
     A source is a CSV file (also ``.tsv`` and gzip; with a header), a Parquet file, or many of one
     kind: a folder, or a pattern such as ``"shop/*.parquet"``, whose rows are joined in the order of
     the files' names. A file whose name is the pattern itself is that file. Or it is an SQL query:
-    ``'SELECT user, item, "at" FROM "shop/*.parquet" WHERE paid'``. DuckDB runs it, and reads the
+    ``SELECT user, item, "at" FROM 'shop/*.parquet' WHERE paid``. DuckDB runs it, and reads the
     files that it names and nothing else; with ``database`` that one runs it, and writes nothing. A
     file that was read before in the same way, and has not changed, is only opened; a query is run
     each time.
