@@ -32,7 +32,7 @@ from fedvine.results.view import finished, listed
 from fedvine.tasks.snapshot_classification import forgotten
 
 FOLDER = "runs/cells"
-DIGITS = 7          # significant ones of a kept number
+DIGITS = 6          # significant ones of a kept number
 SENDS = "send_messages", "say"      # the call of DG-CoLearn that sends messages, now and before
 #: Facts of data that were opened, and folders of kept cells.
 _Opened = tuple[dict[tuple[str, str], tuple[str, int, str] | FedvineError], dict[Path, Kept]]
