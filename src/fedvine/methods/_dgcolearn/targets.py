@@ -60,7 +60,8 @@ def pairs(events: EventStream, snapshot: Snapshot, draw: np.random.Generator,
 
     def free(items: np.ndarray, a: int) -> np.ndarray:
         mine = codes[slice(*np.searchsorted(codes, [a << 32, (a + 1) << 32]))] & 0xFFFFFFFF
-        return np.setdiff1d(items, np.concatenate([snapshot.graph.row(a), mine, [a], fresh]))
+        gone = find(items, np.concatenate([snapshot.graph.row(a), mine, [a], fresh]))
+        return np.delete(items, gone[gone >= 0])
 
     if owner is None:
         other = drawn(draw, found[0], items, taken, partial(free, items))
