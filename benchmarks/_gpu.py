@@ -8,7 +8,7 @@ Where torch finds no GPU it says so, measures nothing, and the page says it too.
 of a clock, medians, after a turn that warms up:
 
 - 1,200 steps of FedLink on one buffer of 200,000 edges (64 columns, Adam). Table C.1 of the paper
-  has 1.77 s for them on an H200, with the network alone on its data, which are not public
+  has 1.77 s for them on a GPU, with the network alone on its data, which are not public
 - one of these steps beside its floor: the bytes that it must read and write at least, at the rate
   at which the device copies a large tensor (:func:`least`)
 - one task of POWER, all rounds and the server's transfer, on a labelled graph
@@ -46,7 +46,7 @@ from fedvine.tasks.task_plan import TaskPlan
 Where = Literal["cpu", "cuda"]
 NONE = ("torch finds no GPU on this machine, so nothing was measured; scripts/bench gpu "
         "--device cpu --tiny shows that the benchmark runs.")
-STEPS, PAPER = 1200, 1.77       # Table C.1 of FedLink: 1,200 iterations, seconds on an H200
+STEPS, PAPER = 1200, 1.77       # Table C.1 of FedLink: 1,200 iterations, seconds on a GPU
 
 
 def seconds(work: Callable[[], Any], where: Where, repeats: int) -> float:
@@ -139,7 +139,7 @@ def measured(where: Where, tiny: bool) -> list[str]:
             f"{step * 1e3:.2f} ms. It reads and writes {least(rows, pairs) / 1e6:.0f} MB at least, "
             f"for which {named} needs {floor * 1e3:.2f} ms at the {rate / 1e9:.0f} GB/s of a copy: "
             f"the step is {step / floor:.1f} times above that floor. The paper has {PAPER} s for "
-            f"{STEPS:,} iterations on an H200."]
+            f"{STEPS:,} iterations on a GPU."]
 
 
 def main() -> None:

@@ -107,8 +107,8 @@ class DgCoLearn(ClientFunctions, Method):
         "so many snapshots, in turn; 0: only where something changed")
     exchange: Literal["layerwise", "paper", "two-hop-exact", "fedgcn", "none"] = Field(
         default="layerwise", description="what clients learn of neighbours elsewhere: sums before "
-        "each layer; Eqs. (5), (6) as printed; the same, exact on plain sums; sums of "
-        "features in place of features; nothing")
+        "each layer; Eqs. (5), (6) as printed; the same, exact on plain sums; "
+        "means of features in place of features (the paper: sums); nothing")
     backbone: Backbone = Field(
         default="sage", description="aggregation: mean; that of a GCN; a GCN whose weights evolve "
         "and not states (EvolveGCN; version h by the top rows "

@@ -116,7 +116,8 @@ def _table5(found: Found) -> TableSet:
     return TableSet(grids, [
         "The paper: one exchange, after the first round's last epoch, keeps F1 (Reddit: the best) "
         "and takes a tenth of the time of an exchange in every round.", *said,
-        f"A round has {METHOD['epochs']} local epochs here; the authors' code has 10.",
+        f"A round has {METHOD['epochs']} local epochs here; the authors' code has 10. An "
+        "exchange is ours, of sums before each layer for all nodes, and not Eqs. (5), (6).",
         "Seconds are those of all calls of an exchange, client after client on one machine, their "
         "forward pass included; there is no network in them. They are the shortest "
         "over the seeds, as other work on the machine adds to them. MB are sums and rows, both "

@@ -17,8 +17,9 @@ The steps of the paper, and the choices made here where it leaves something open
 - "Refine border-node assignments to balance partition edge volume and node label distribution
   while limiting new edge cuts", equations (8) and (9): one pass over the border nodes, moving if
   the score grows by more than ``tau``. *The balance score is open* (1 - volume of the part /
-  volume of the largest), *and so is the limit*: what the primary stage optimises must not get
-  worse by a move. A class that is not known has label diversity 0 in all parts.
+  volume of the largest; not synthetic edges and isolation, which A.2 names, too), *and so is the
+  limit*: what the primary stage optimises must not get worse by a move. A class that is not known
+  has label diversity 0 in all parts.
 - Appendix B's other two orders put another objective first, in both stages; the score of cut edges
   is the share of a node's edges that lead to a part.
 

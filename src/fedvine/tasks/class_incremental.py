@@ -2,7 +2,7 @@
 
 A[i, j] is the accuracy on task j after task i was learned, over the clients weighted by their
 nodes. AM is the mean of the last row, FM the mean of A[j, j] - A[T, j] over the tasks before the
-last (POWER, Section 4.1). A method answers with scores of all classes; the library takes the
+last (POWER, Section 5.1). A method answers with scores of all classes; the library takes the
 largest, over all classes (class-incremental) or over those of the task (``masked``). What else is
 measured after the last task: :mod:`fedvine.tasks.class_measures`.
 """

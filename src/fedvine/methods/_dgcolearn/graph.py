@@ -264,7 +264,7 @@ def allowed(edges: np.ndarray, owner: np.ndarray, group: int, served: np.ndarray
         served: int64 codes (node << 32 | neighbour) of the sums served last, [] at first: the
             difference to a node's last sum must be of ``group`` nodes, or of none.
         colluding: also the rest of a sum for a client that takes its own nodes out of it must be
-            (Appendix H.4).
+            (Proposition H.4).
 
     Returns:
         The nodes bool [N], and the new ``served``.
