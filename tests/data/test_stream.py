@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.data.names import name_of
+from fedvine.data.plan import seconds
 from fedvine.data.stream import EventStream
 
 
@@ -148,3 +149,9 @@ def test_keys_are_the_same_for_numbers_and_their_text():
     assert not np.array_equal(Ids.of(["5", "17"]).keys(some), other.keys(some))
     assert np.array_equal(other.take(some).keys(some), other.keys(some))
     assert np.array_equal(other.extended(["x"]).keys(some), other.keys(some))
+    assert Ids.of(np.array([5, 2**63 + 5], np.uint64))[1] == str(2**63 + 5)
+
+
+def test_a_duration_may_be_any_number():
+    for step in (5e-5, 1.5, 2e16):
+        assert seconds(step) == seconds(f"{step:.5f}") == step

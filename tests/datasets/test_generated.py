@@ -13,6 +13,12 @@ from fedvine.datasets import generated
 from fedvine.datasets.generated import Shop
 
 
+def test_the_last_block_of_a_snapshot_has_room_for_its_nodes(monkeypatch):
+    monkeypatch.setattr(generated, "BLOCK", 100)
+    stream = generated.load(nodes=150, edges=201, snapshots=1)
+    assert len(stream) == 201 and len(np.unique(stream.src)) == 150
+
+
 def test_counts(tmp_path):
     stream = generated.load(nodes=300, edges=4001, snapshots=7, fresh=0.4, drift=0.1)
     assert (len(stream), stream.num_src, stream.bipartite, stream.directed) == (

@@ -5,7 +5,7 @@ import pytest
 import shop
 
 from fedvine.cli import main
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.data.io.read import from_frame
 from fedvine.experiments import auto
 from fedvine.experiments.auto import Candidate, choose, chosen, run_auto
@@ -98,6 +98,8 @@ def test_the_simpler_is_taken_within_the_interval_and_not_outside_of_it():
     assert chosen([simple, other], [simple, other], task, 1, "auc")["chosen"] == "simple"
     simple = Candidate("simple", worse)
     assert chosen([simple, other], [simple, other], task, 1, "auc")["chosen"] == "other"
+    simple, other = Candidate("simple", {0: (0.0, 1)}), Candidate("other", {0: (1.0, 1)})
+    assert chosen([simple, other], [simple, other], task, 1, "auc")["chosen"] == "simple"
 
 
 def test_a_method_whose_server_holds_the_graph_is_not_compared_with_one_by_client(tmp_path):
@@ -236,6 +238,25 @@ def test_a_candidate_that_fails_is_left_out_and_without_any_the_reason_is_said(t
     with pytest.raises(FedvineError):
         run_auto(split, plan, out=tmp_path / "b", candidates=["common"], **asked)
     assert not (tmp_path / "b").exists()
+
+
+def test_a_full_disk_is_no_reason_against_a_candidate(tmp_path, monkeypatch):
+    split, plan = tiny_case()
+    asked = {"protocol": PROTOCOL, "say": quiet, "out": tmp_path / "a",
+             "candidates": ["popularity", "edgebank"]}
+    measure = auto._measure
+
+    def full(candidate, *rest):
+        if candidate.word == "edgebank":
+            raise NotWritten("a file could not be written; free space.")
+        return measure(candidate, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(NotWritten):
+        patch.setattr(auto, "_measure", full)
+        run_auto(split, plan, **asked)
+    assert (tmp_path / "a" / ".auto").exists()
+    run_auto(split, plan, **asked)
+    assert all(c["left_out"] is None for c in read_choice(tmp_path / "a")["candidates"])
 
 
 # -- the command -----------------------------------------------------------------------------------

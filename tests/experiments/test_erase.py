@@ -12,9 +12,11 @@ from wrong import fedvine, refused
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import work_folder
+from fedvine.core.ledger import Ledger as ledger_of
 from fedvine.core.message import unpack
 from fedvine.data import handed
 from fedvine.experiments import erase as erasing
+from fedvine.experiments import nights
 from fedvine.experiments.answers import read_tables
 from fedvine.experiments.erase import erase, prepared
 from fedvine.experiments.experiment import Experiment
@@ -406,15 +408,39 @@ def test_what_other_files_and_killed_reads_leave_of_a_person():
            *((f"u{n}", "i2", 121 + n, "Bank Cydonia", 1) for n in range(30))])
     made(open_end=True).run("run").finish()
     assert b"Cydonia" in Path("run/data/rows.json").read_bytes()
+    shutil.copytree("run/data", "run/.data.0f.tmp")         # of a run that was killed
     (Path("cache") / ".read-1.tmp").mkdir(parents=True)
     Path("cache/.read-1.tmp/work.duckdb").write_text("Ada")
     forecasts_of("run").every(4, "all.parquet")
     Path("all.parquet").write_text("x")
     with pytest.warns(UserWarning, match=r"all\.parquet, which .*, stays \(it cannot be read"):
         erase("run", {"user": ["Jose\u0301"], "client": ["Bank Cydonia"]}, exact=True)  # in NFD
-    assert not Path("cache/.read-1.tmp").exists()
+    assert not Path("cache/.read-1.tmp").exists() and not Path("run/.data.0f.tmp").exists()
     assert not {"José", "Cydonia"} & set(re.findall(r"\w+", bytes_of("run/data").decode(
         errors="ignore")))
+
+
+def test_what_has_left_with_noise_stays_spent():
+    """Also after a night that is taken back, and after an erasure."""
+    def night(rows):
+        write(rows)
+        return Experiment.model_validate({**made(open_end=True).plain(), "method": {
+            **METHODS["fedlink"], "name": "fedlink_private", "buffers": 2, "steps": 1,
+            "aggregate": {"clip": 1.0, "noise": 2.0}}}).run("run").finish().summary["privacy"]
+
+    def largest():
+        return max(ledger_of(file).summary()["epsilon"] for file in Path("run/noise").iterdir())
+
+    assert night(ROWS[:101])["uploads"] == 10
+    night(ROWS[:111])
+    nights.back("run")
+    spent = night([*ROWS[:101], *ROWS[111:]])
+    assert spent["uploads"] == 12 and spent["epsilon"] == pytest.approx(largest())
+    erase("run", {"user": ["u4"]}, exact=True)
+    again = json.loads(Path("run/summary.json").read_text())["privacy"]
+    assert again["uploads"] > 12 and again["epsilon"] == pytest.approx(largest())
+    erase("run", {"client": ["bo"]}, exact=True)
+    assert [file.stem for file in Path("run/noise").iterdir()] == ["ada"]
 
 
 def test_a_note_of_somebody_elses_run_opens_and_deletes_nothing(tmp_path):

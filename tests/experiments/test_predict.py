@@ -328,6 +328,63 @@ def test_lists_of_an_unfinished_run_name_no_later_item_and_no_later_client(tmp_p
     forecasts_of(tmp_path / "half").every(2, tmp_path / "all.csv")
 
 
+@pytest.mark.parametrize("bipartite", [True, False])
+def test_lists_of_all_users_are_of_those_who_came_before(bipartite, tmp_path):
+    rows = pandas.DataFrame({"src": [f"u{n % 10 + 10 * (n > 299)}" for n in range(400)],
+                             "dst": [f"i{n % 7 + 7 * (n > 299)}" for n in range(400)],
+                             "time": range(400)})
+    stream = fedvine.from_frame(rows, src="src", dst="dst", time="time", bipartite=bipartite)
+    made = run(Popularity(), stream.split(by="hash", k=1), stream.by_count(100), out=tmp_path / "a")
+    next(stage for stage in made if stage.t == 1)
+    forecasts_of(tmp_path / "a").every(50, tmp_path / "all.csv")
+    found = pandas.read_csv(tmp_path / "all.csv")
+    before = {*rows.src[:200], *([] if bipartite else rows.dst[:200])}
+    assert set(found.user) == before
+    assert set(found.item) <= set(rows.dst[:200]) | (set() if bipartite else before)
+
+
+def test_a_node_is_in_no_list_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    one = draw.integers(0, 12, 600)
+    other = (one + draw.integers(1, 12, 600)) % 12
+    pandas.DataFrame({"src": [f"n{n}" for n in one], "dst": [f"n{n}" for n in other],
+                      "time": range(600)}).to_csv("edges.csv", index=False)
+    Path("nodes.csv").write_text("src,kind\n" + "".join(f"n{n},k{n % 4}\n" for n in range(12)))
+    Experiment.model_validate({
+        "data": {"source": "edges.csv", "undirected": True, "users": "nodes.csv"},
+        "method": {"name": "frequency"}, "stages": "100", "split": {"by": "hash", "k": 1},
+        }).run("run").finish()
+    found, lists = forecasts_of("run"), {}
+    for name, wanted in (("all", None), ("cap", Wanted(cap=("kind", 1))),
+                         ("new", Wanted(new_only=True))):
+        found.every(12, f"{name}.csv", wanted)
+        lists[name] = pandas.read_csv(f"{name}.csv")
+        assert (lists[name].user != lists[name].item).all()
+    lists["all"]["kind"] = lists["all"].item.str[1:].astype(int) % 4
+    best = lists["all"].drop_duplicates(["client", "user", "kind"])
+    assert lists["cap"].item.tolist() == best.item.tolist()
+    client = found.homes("n1")[0]
+    assert len(fedvine.open_run("run").last_edges(client, "n1", 1000)) == ((one == 1) | (
+        other == 1)).sum()
+
+
+def test_names_of_a_csv_file_and_with_spaces_are_those_of_the_run(tmp_path):
+    rows = pandas.DataFrame({"src": ["Ann", "Bo"] * 10, "dst": ["=sum", "tea", "tea"] * 6 + [
+        "=sum", "tea"], "time": range(20), "town": ["x"] * 20})
+    stream = fedvine.from_frame(rows, src="src", dst="dst", time="time", client="town")
+    run(Popularity(), stream.split(by="town"), stream.by_count(5), out=tmp_path / "a").finish()
+    found = forecasts_of(tmp_path / "a")
+    (tmp_path / "items.csv").write_text("item\n'=sum\n")
+    wanted = Wanted.read(items=tmp_path / "items.csv")
+    assert found.every(5, tmp_path / "all.parquet", wanted) == 2
+    pairs = [("x", "Ann ", "tea"), ("x", "Ann", "=sum")]
+    opened = fedvine.open_run(tmp_path / "a")
+    assert opened.score(pairs).equals(opened.score(pandas.DataFrame(
+        pairs, columns=["client", "user", "item"])))
+    assert None not in opened.score(pairs)["score"].to_pylist()
+
+
 def test_items_that_are_no_candidates_take_no_place_of_a_category(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("edges.csv").write_text("u,i,t,town\n" + "".join(

@@ -112,6 +112,11 @@ def test_a_tracker_gets_settings_scores_costs_and_the_summary(tmp_path, fake):
     assert final["final/bytes_down"] == made.summary["bytes_down"]
 
 
+def test_numbers_of_single_clients_are_not_tracked():
+    assert dict(track.numbers({"sizes": {"A&B, c": 3}, "seconds_by_client": {"x": 1.0},
+                               "stages": 4})) == {"stages": 4.0}
+
+
 def test_a_run_that_goes_on_stands_there_once(tmp_path, fake):
     def raises(at, clients):
         if (at.t, at.r) == (2, 0):

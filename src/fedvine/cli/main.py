@@ -270,6 +270,7 @@ def _labels(folder: Path, client: str | None, node: str | None, top: int, out: s
             alerts: int | None, precision: float | None) -> None:
     """Write all labels of a run to ``out``, or show the first ``top``."""
     from fedvine.experiments.answers import Labels
+    from fedvine.experiments.forecasts import Forecasts
     from fedvine.experiments.reopened import reopened
     made = reopened(folder)
     _as_of(made)
@@ -277,6 +278,7 @@ def _labels(folder: Path, client: str | None, node: str | None, top: int, out: s
     if out is not None:
         from fedvine.experiments.answers import write_tables
         print(f"{write_tables(out, iter([found])):,} rows in {out}")
+        Forecasts(made).note(out, 0)
         return
     _show_labels(found, top)
 

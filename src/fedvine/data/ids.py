@@ -188,7 +188,8 @@ class Ids:
     @staticmethod
     def of(names: Iterable[str] | np.ndarray) -> Ids:
         """Make a dictionary of names by dense number: an integer array, or any iterable of text."""
-        if isinstance(names, np.ndarray) and names.dtype.kind in "iu":
+        if (isinstance(names, np.ndarray) and names.dtype.kind in "iu"
+                and names.max(initial=0) < 2**63):
             return Ids(numbers=names.astype(np.int64))
         pieces = [str(n).encode() for n in names]
         offsets = np.zeros(len(pieces) + 1, np.int64)

@@ -212,6 +212,8 @@ def periods(bounds: list[float], edges: np.ndarray, val: float, test: float) -> 
 
 def seconds(every: str | float) -> float:
     """Return the duration of a stage, of a calendar the usual one; raise for other text."""
+    if not isinstance(every, str) and 0 < every < np.inf:
+        return float(every)
     if (calendar := Calendar.of(str(every))) is not None:
         return calendar.seconds
     step = duration(str(every), _UNITS)

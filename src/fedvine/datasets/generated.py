@@ -203,8 +203,9 @@ def _drawn(come: np.ndarray, known: list[tuple[np.ndarray, ...]], **facts: Any
         known.append((changed, np.full(len(changed), float(s)), group[changed]))
         ends, new = Ends(weight[:there], group[:there], k), np.arange(before, there)
         starts, before = range(bounds[s], bounds[s + 1], BLOCK), there
-        for i, start in enumerate(starts):
-            here = np.arange(start, min(start + BLOCK, bounds[s + 1]))
+        cuts = np.linspace(bounds[s], bounds[s + 1], len(starts) + 1).astype(int)   # alike
+        for i in range(len(starts)):
+            here = np.arange(cuts[i], cuts[i + 1])
             pairs = _block(ends, len(here), new[i::len(starts)], bursts, facts, draw)
             yield *pairs, s + (here - bounds[s] + 0.5) / (bounds[s + 1] - bounds[s])
 

@@ -20,6 +20,7 @@ from fedvine.data.dates import moment
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids, named
 from fedvine.data.io import target
+from fedvine.data.names import name_of
 from fedvine.data.stream import EventStream
 from fedvine.tasks.class_measures import rare, softmax, thresholds
 from fedvine.tasks.task import Labelled
@@ -95,8 +96,9 @@ class Wanted(NamedTuple):
                 if "item" not in table.source.columns:
                     raise FedvineError(f'{items} has no column "item".')
                 columns = table.raw({"r0": "item"})
-                named_items = frozenset(table.arrow(
-                    f"CAST({columns.name('r0')[0]} AS VARCHAR) AS item")["item"].to_pylist())
+                found = table.arrow(f"CAST({columns.name('r0')[0]} AS VARCHAR) AS item")["item"]
+                named_items = frozenset(name for item in found.to_pylist() if item is not None
+                                        for name in (item, unguarded(item)))
         if cap is not None:
             column, _, most = cap.rpartition("=")
             if not column or not most.isdecimal() or int(most) < 1:
@@ -146,7 +148,7 @@ def pairs_of(pairs: Any) -> pa.Table:
     bad = next((i for i, row in enumerate(rows) if len(row) != 3), None)
     if bad is not None:
         raise FedvineError(f"Row {bad + 1} of the pairs is not a client, a user and an item.")
-    if all(type(value) is str and value for row in rows for value in row):  # a quick way for texts
+    if all(type(name) is str and name and name == name_of(name) for row in rows for name in row):
         return pa.table([pa.array([row[i] for row in rows], pa.string()) for i in range(3)],
                         list(WANTED))
     return read_pairs({name: [row[i] for row in rows] for i, name in enumerate(WANTED)})
@@ -264,7 +266,7 @@ def last_edges(part: EventStream | Graph, plan: Any, node: str, count: int = 10,
         return []
     known = part.before(plan.bounds[-1])
     mine = known.src == number
-    if not part.bipartite:
+    if not part.bipartite and not part.mirrored:
         mine |= known.dst == number
     rows = np.flatnonzero(mine)[::-1][:count]
     other = np.where(known.src[rows] == number, known.dst[rows], known.src[rows])

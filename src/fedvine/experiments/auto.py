@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedvine.core import registry
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic
 from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
@@ -63,15 +63,16 @@ def difference(a: Mapping[Any, tuple[float, int]], b: Mapping[Any, tuple[float, 
 
     The interval is Student's, of pairs. With fewer than :data:`FEW` pairs it follows from the
     number n of queries instead: a score s has at most the variance s (1 - s) / n, which holds for
-    an accuracy and bounds that of an AUC (Hanley and McNeil, 1982).
+    an accuracy and bounds that of an AUC (Hanley and McNeil, 1982). There s is (s n + 1) / (n + 2),
+    as a score of 0 or 1 of few queries is not certain.
     """
     both = sorted(a.keys() & b.keys())
     if not both:
         return 0.0, float("inf")
     if len(both) >= FEW:
         return metrics.paired([a[k][0] for k in both], [b[k][0] for k in both])[:2]
-    variance = sum(max(s * (1 - s), 0.0) / max(n, 1) for x in (a, b) for s, n in
-                   (x[k] for k in both))
+    variance = sum(p * (1 - p) / max(n, 1) for x in (a, b) for s, n in (x[k] for k in both)
+                   for p in [(min(max(s, 0.0), 1.0) * n + 1) / (n + 2)])
     return (float(np.mean([a[k][0] - b[k][0] for k in both])),
             1.96 * variance ** 0.5 / len(both))
 
@@ -249,8 +250,8 @@ def choose(words: Sequence[str], start: Start, out: str | os.PathLike[str], *, b
         if found is None:
             try:
                 found = _compared(words, start, out, limit, by, say)
-            except FedvineError:
-                if new:
+            except FedvineError as error:
+                if new and not isinstance(error, NotWritten):       # then it goes on later
                     shutil.rmtree(out, ignore_errors=True)
                 raise
             with atomic(out / CHOICE, "w") as file:
@@ -287,7 +288,7 @@ def _compared(words: Sequence[str], start: Start, out: Path, limit: float, by: s
             except _Spent:
                 candidate.left_out = "it did not fit into the budget"
             except FedvineError as error:
-                if there:       # of another experiment, or one that cannot be read
+                if there or isinstance(error, NotWritten):      # there: of another experiment
                     raise
                 shutil.rmtree(_place(out, word), ignore_errors=True)
                 candidate.left_out = str(error)

@@ -34,7 +34,7 @@ import tomlkit
 
 import fedvine
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import atomic, atomic_folder, cache_folder, clear_work
+from fedvine.core.files import atomic, atomic_folder, cache_folder, clear_work, file_name
 from fedvine.core.message import pack, unpack
 from fedvine.data import handed
 from fedvine.data.graph import Graph
@@ -61,7 +61,7 @@ from fedvine.living.rows import StoredRows
 EXACT, AT_ONCE, CORRECTION = "exact", "at once", "correction"
 # Of a run folder: what an erasure deletes, as it may name persons or rests on their rows.
 TRIAL = ".trial"        # a copy of the folder, while a correction is tried
-_RESTS = ("summary.json", "follow.json", WRITTEN, FINAL, ".auto", "noise", "clients.json", TRIAL)
+_RESTS = ("summary.json", "follow.json", WRITTEN, FINAL, ".auto", "clients.json", TRIAL)
 _OWN = {"experiment.toml", "data", "saves", RECEIPTS}
 _PLAN = ("stream", "parts", "plan", "by", "names", "seed", "clients", "grows", "graph")
 LATER = ("The tables that are read next have to lack the rows; rows that come back are those of a "
@@ -293,6 +293,7 @@ def _put_in_place(place: Path) -> None:
     draft = json.loads((pending / "receipt.json").read_text("utf-8"))
     if not (pending / "data").exists():     # all that follows was done
         return
+    run_folder.tidy(place)
     if draft["kind"] == AT_ONCE:
         stay = ("summary.json", "clients.json", *([FINAL] if FINAL in draft["save"] else []))
         for which, save in draft["save"].items():
@@ -303,6 +304,10 @@ def _put_in_place(place: Path) -> None:
         os.replace(pending / "experiment.toml", place / "experiment.toml")
     shutil.rmtree(place / "data", ignore_errors=True)
     os.replace(pending / "data", place / "data")
+    left = {file_name(name) for name in StoredRows.open(place / "data").split.parts}
+    for ledger in place.glob("noise/*.jsonl"):      # what has left stays spent
+        if ledger.stem not in left:
+            ledger.unlink()
 
 
 def drop(place: Path, last: str | None = None, only: str = "", rests: Iterable[str] = _RESTS

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, HandedOver, near
 from fedvine.core.files import atomic
+from fedvine.core.lookup import unique
 from fedvine.core.text import unguarded
 from fedvine.data.dates import moment
 from fedvine.data.ids import Ids, named
@@ -52,25 +53,30 @@ def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, co
     candidates]. ``known`` says of users and candidates (same shape) whether the data have the pair;
     ``barred`` candidates, bool [candidates], are not named.
     """
-    itself = users if task.no_self and not part.directed else None
-    if barred is not None:
-        score, count = np.where(barred, -np.inf, score), min(count, int((~barred).sum()))
-    item = likeliest(score, count, itself)
+    score = of_others(task, part, users, score)
+    score = score if barred is None else np.where(barred, -np.inf, score)
+    item = likeliest(score, count)
     found = known(np.repeat(users, item.shape[1]), item.reshape(-1))
     return Best(users, item, np.take_along_axis(score, item, 1), found.reshape(item.shape))
 
 
-def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -> np.ndarray:
+def of_others(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Return the scores, of a node as its own candidate -infinity where edges have no direction.
+
+    A number above those of the items, of a guest, is no candidate.
+    """
+    if task.no_self and not part.directed:
+        rows = np.flatnonzero(users < score.shape[1])
+        score = score.copy()
+        score[rows, users[rows]] = -np.inf
+    return score
+
+
+def likeliest(score: np.ndarray, count: int) -> np.ndarray:
     """Return the numbers int64 [n, count] of the highest of each row [n, items], best first.
 
-    A row leaves out ``itself`` int [n]: where edges have no direction a node is not its own
-    candidate; a number above those of the items (a guest) leaves out none. Ties are in order of the
-    items.
+    Ties are in order of the items.
     """
-    if itself is not None:
-        rows = np.flatnonzero(itself < score.shape[1])
-        score, count = score.copy(), min(count, score.shape[1] - 1)
-        score[rows, itself[rows]] = -np.inf
     if 4 * count >= score.shape[1]:
         return np.argsort(-score, axis=1, kind="stable")[:, :count]
     least = -np.partition(-score, count - 1, axis=1)[:, count - 1:count]
@@ -206,7 +212,7 @@ class Forecasts:
         if self.chances is not None and self.chances.curve(client) is not None:
             likely = self.chances.probabilities(client, scores).tolist()
         return [Forecast(names[int(item)], float(score), bool(met), p) for item, score, met, p
-                in zip(items, scores, known, likely, strict=True)]
+                in zip(items, scores, known, likely, strict=True) if score > -np.inf]
 
     def why(self, client: str | int, user: str | int, items: Sequence[str | int]) -> list[str]:
         """Return why the items of :meth:`top` have their scores, in words.
@@ -271,9 +277,9 @@ class Forecasts:
         ``share[0]`` of ``share[1]`` is made.
         """
         new, (mine, of) = [] if self.task.no_pairs else self._newcomers(), share
-        groups = [(name, part, guests, size) for name, part in self.parts.items()
-                  for guests, size in (([], part.num_src), (new, len(new)))]
-        bounds = [(size * mine // of, size * (mine + 1) // of) for *_, size in groups]
+        groups = [(name, part, guests, users) for name, part in self.parts.items()
+                  for guests, users in (([], self._there(part)), (new, np.arange(len(new))))]
+        bounds = [(len(users) * mine // of, len(users) * (mine + 1) // of) for *_, users in groups]
         facts = self._facts()
         done, whole = 0, sum(high - low for low, high in bounds)
 
@@ -284,17 +290,22 @@ class Forecasts:
                 done += len(block.user)
                 say(done, whole)
 
-        for number, ((name, part, guests, _), (low, high)) in enumerate(zip(
+        for number, ((name, part, guests, there), (low, high)) in enumerate(zip(
                 groups, bounds, strict=True)):
             likely = self.chances and partial(self.chances.probabilities, name)
             columns = {"basis": "table" if guests else "edges", **facts}
             step = GUESTS if guests else max(high - low, 1)
             for start in range(low, high, step):
                 some, shift = guests[start:min(start + step, high)], part.num_src * bool(guests)
-                users = shift + np.arange(len(some)) if guests else np.arange(low, high)
+                users = shift + np.arange(len(some)) if guests else there[low:high]
                 yield from ((number, table) for table in rows_of(
                     name, some or part.src_ids, self.task.outcomes(part), counted(
                         self.blocks(name, users, count, some, wanted), shift), likely, columns))
+
+    def _there(self, part: EventStream) -> np.ndarray:
+        """Return the numbers of a client's users with an edge by the plan's end, ascending."""
+        known = part.before(self.plan.bounds[-1])
+        return unique(known.src if part.bipartite else np.concatenate([known.src, known.dst]))
 
     def note(self, out: str | os.PathLike[str], count: int) -> None:
         """Note in the run's folder where lists of ``count`` items were written."""
@@ -468,7 +479,7 @@ class Forecasts:
         for start in range(0, len(users), step):
             some = users[start:start + step]
             score = self._ask(client, self.task.ask(part, self.plan, some, guests))
-            score = score.reshape(len(some), every)
+            score = of_others(self.task, part, some, score.reshape(len(some), every))
             if left_out is not None:
                 score = np.where(left_out(some), -np.inf, score)
             if codes is not None:

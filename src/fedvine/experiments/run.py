@@ -16,6 +16,7 @@ from fedvine.core.clients import Clients
 from fedvine.core.device import Device, placed
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.expect import Several, Text
+from fedvine.core.ledger import Ledger
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike
@@ -83,7 +84,7 @@ class Run:
         try:
             with self.folder.alone() if self.folder else contextlib.nullcontext():
                 if self.folder:
-                    self.folder.tidy()
+                    run_folder.tidy(self.folder.path)
                 yield from self._carry_out()
         except Closed:
             self.undo()
@@ -260,7 +261,8 @@ class Run:
     def _finish(self) -> None:
         self._flush()
         assert self.server is not None
-        self.summary = summary(self.ready, self.server, self.stages, self.costs)
+        ledgers = map(Ledger, self.folder.path.glob("noise/*.jsonl")) if self.folder else ()
+        self.summary = summary(self.ready, self.server, self.stages, self.costs, ledgers)
         if self._final is not None:
             again = self._final         # the nodes are the labelled ones, None in a federation
             assert again.summary is not None

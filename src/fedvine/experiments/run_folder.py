@@ -38,6 +38,7 @@ from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.experiments import run_files
 from fedvine.experiments.run_files import (
+    WRITTEN,
     Logs,
     read_experiment,
     read_lines,
@@ -166,6 +167,15 @@ class Save(NamedTuple):
     night: int | None = None
 
 
+def tidy(path: Path) -> None:
+    """Delete unfinished files of processes that were killed; the folder must be locked."""
+    for file in list(path.rglob(".*.tmp")):
+        if file.is_dir():
+            shutil.rmtree(file, ignore_errors=True)
+        elif not file.name.startswith(f".{WRITTEN}."):      # which is written without the lock
+            file.unlink(missing_ok=True)
+
+
 class RunFolder:
     """The folder of one run; ``experiment`` None: of the run that is there.
 
@@ -207,14 +217,6 @@ class RunFolder:
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Lock the folder inside the ``with`` block; see :func:`alone`."""
         return alone(self.path)
-
-    def tidy(self) -> None:
-        """Delete unfinished files of processes that were killed; the folder must be locked."""
-        for file in (*self._saves.glob(".*.tmp"), *self.path.glob(".messages*.tmp")):
-            if file.is_dir():
-                shutil.rmtree(file, ignore_errors=True)
-            else:
-                file.unlink(missing_ok=True)
 
     def keep(self, split: Any, plan: Any, **facts: Any) -> None:
         """Copy the data to ``data/``, unless it is there; ``facts`` as of :class:`StoredRows`."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core.clients import Clients
+from fedvine.core.ledger import Ledger, epsilon
 from fedvine.core.method import At
 from fedvine.core.state import Memory
 from fedvine.data.dates import stage_names
@@ -177,9 +178,12 @@ def logged(folder: Path) -> list[StageScores]:
     return [StageScores(t, by) for t, by in sorted(found.items())]
 
 
-def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: Costs
-            ) -> dict[str, Any]:
-    """Return ``summary.json`` of a run that has ended: scores, costs, sizes and the report."""
+def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: Costs,
+            ledgers: Iterable[Ledger] = ()) -> dict[str, Any]:
+    """Return ``summary.json`` of a run that has ended: scores, costs, sizes and the report.
+
+    ``ledgers`` are the clients', of all their releases with noise.
+    """
     method, plan = ready.method, ready.plan
     found = {"scores": ready.protocol.summary(stages, plan), "stages": len(plan),
              **costs.summary(), "sizes": {name: len(part) for name, part in ready.parts.items()}}
@@ -202,6 +206,10 @@ def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: C
     if ready.self_loops is not None:
         found["self_loops_left_out"] = ready.self_loops
     stated = method.privacy(sum(map(method.rounds_at, range(len(plan)))))
+    for ledger in ledgers if stated else ():    # also what was learned again, after a way back
+        more = epsilon(ledger.spent(), stated["delta"])
+        if more > stated["epsilon"]:
+            stated |= {"epsilon": more, "uploads": ledger.summary()["releases"]}
     found |= {"privacy": stated} if stated else {}
     report = method.report(server)
     return found | ({"report": report} if report else {})

@@ -311,7 +311,7 @@ def numbers(summary: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, fl
     for name, value in summary.items():
         way = f"{key}/{name}" if key else name
         if isinstance(value, Mapping):
-            if name not in ("client", "by", "n", "report", "seconds_by_client"):
+            if name not in ("client", "by", "n", "report", "seconds_by_client", "sizes"):
                 yield from numbers(value, way)
         elif isinstance(value, (int, float)) and math.isfinite(value):
             yield way, float(value)

@@ -173,8 +173,8 @@ def ends_of(cell: Job) -> int:
 
 # -- Figure 2: what clients meet, and how models forget ------------------------------------------
 CLAIM = ("The paper: clients meet classes in different orders; federated variants are above "
-         "isolated ones; local epochs lose old tasks, and receiving the global model helps these and "
-         "costs the current one; the global model gains from local experts.")
+         "isolated ones; local epochs lose old tasks, and receiving the global model helps these "
+         "and costs the current one; the global model gains from local experts.")
 SHOWN = (4, 5)      # the rounds that the paper looks at
 WATCHED = "Fed-ERGNN"  # the line of (a), (c) and (d)
 LINES = {"Iso-ERGNN": {"data": "cora", "method": "ergnn_isolated"},

@@ -171,10 +171,11 @@ class LinkPrediction(Task):
         With ``candidates = "catalogue"`` only those that are not listed yet.
         """
         table = part.dst_table
-        if not part.bipartite or self.candidates == "dataset":
+        if self.candidates == "dataset":
             return None
-        found = np.ones(part.num_dst, bool)
-        found[np.asarray(part.before(plan.bounds[-1]).dst)] = False
+        found, known = np.ones(part.num_dst, bool), part.before(plan.bounds[-1])
+        for ends in (known.dst,) if part.bipartite else (known.src, known.dst):
+            found[np.asarray(ends)] = False
         if table is not None and self.candidates == "catalogue":
             found &= ~(np.asarray(table.known) & (table.since <= plan.bounds[-1]))
         return found if found.any() else None

@@ -1,8 +1,8 @@
 """Stages of a labelled graph: each is a task that brings new classes (class-incremental).
 
 The classes are grouped in label order, and each client meets the groups in an order of its own
-(POWER, Sections 3, 5.1, and the authors' code). An own table, whose nodes have names, has all classes in
-one task where nothing else is said, and all edges; of a data set of fedvine the last classes, which
+(POWER, Sections 3, 5.1, and the code). An own table, whose nodes have names, has all classes in one
+task where nothing else is said, and all edges; of a data set of fedvine the last classes, which
 make no whole task, are dropped, and edges between tasks removed, as in the paper.
 
 Test nodes are those whose names have the lowest hashes within their class, so no seed and no search
