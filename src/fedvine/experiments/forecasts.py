@@ -55,7 +55,7 @@ def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, co
     """
     score = of_others(task, part, users, score)
     score = score if barred is None else np.where(barred, -np.inf, score)
-    item = likeliest(score, count)
+    item = likeliest(score, min(count, int((score > -np.inf).sum(1).max(initial=1))))
     found = known(np.repeat(users, item.shape[1]), item.reshape(-1))
     return Best(users, item, np.take_along_axis(score, item, 1), found.reshape(item.shape))
 
