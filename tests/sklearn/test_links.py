@@ -1,5 +1,6 @@
 """LinkForecaster against runs of the library, and in scikit-learn's own tools."""
 
+import os
 import pickle
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import fedvine as fv
 from fedvine.sklearn import LinkForecaster
 from fedvine.sklearn.checks import LINK_CHECKS
+from fedvine.sklearn.shared import _delete
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +147,13 @@ def test_a_search_in_the_order_of_time_and_a_pipeline(rows):
 def test_a_splitter_that_shuffles_is_refused(rows):
     with pytest.raises(ValueError, match=r"scored on later rows alone; .* with TimeSeriesSplit"):
         cross_val_score(LinkForecaster("recency"), rows, cv=KFold(3), error_score="raise")
+
+
+def test_a_fork_leaves_the_model_where_it_is(tmp_path):
+    _delete(tmp_path, os.getpid() + 1)
+    assert tmp_path.exists()
+    _delete(tmp_path, os.getpid())
+    assert not tmp_path.exists()
 
 
 @pytest.mark.slow

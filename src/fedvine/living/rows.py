@@ -130,7 +130,7 @@ class StoredRows:
                         seen, users[:parts[name].num_src], number_of[name])
             split = replace(split, parts=dict(sorted(parts.items())))
             return StoredRows(folder, split, Plan.of_facts(facts["plan"]), facts)
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, FedvineError):
                 raise
             raise FedvineError(f"{folder} does not hold the rows of a run ({error}); put its files "

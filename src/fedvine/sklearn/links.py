@@ -157,7 +157,8 @@ class LinkForecaster(OfMethod):
     def _as_given(self, role: str, name: str) -> Any:
         """Return a name as the frame of ``fit`` had it: a number, or text."""
         stream = self.learned_.run.ready.stream
-        return int(name) if stream is not None and role in stream.whole else name
+        whole = stream is not None and role in stream.whole and name.removeprefix("-").isdecimal()
+        return int(name) if whole else name
 
     def top(self, X: Any, n: int = 5) -> pd.DataFrame:
         """Return the likeliest destinations of each row's source, best first.

@@ -5,6 +5,7 @@ Nodes and edges come as people have them: arrays, frames, mappings of columns.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import warnings
@@ -88,6 +89,11 @@ class OfMethod(BaseEstimator):
         return seed
 
 
+def _delete(folder: Path, pid: int) -> None:
+    if os.getpid() == pid:      # not in a fork of the process that made it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Learned:
     """The run that an estimator learned from, and its folder; it is the estimator's ``learned_``.
 
@@ -97,7 +103,7 @@ class Learned:
 
     def __init__(self) -> None:
         self._held = Path(tempfile.mkdtemp(prefix="fedvine-"))
-        weakref.finalize(self, shutil.rmtree, self._held, ignore_errors=True)
+        weakref.finalize(self, _delete, self._held, os.getpid())
         self._run: Run | None = None
         self._asked: dict[str, Any] = {}
 
