@@ -203,7 +203,7 @@ def _drawn(come: np.ndarray, known: list[tuple[np.ndarray, ...]], **facts: Any
         known.append((changed, np.full(len(changed), float(s)), group[changed]))
         ends, new = Ends(weight[:there], group[:there], k), np.arange(before, there)
         starts, before = range(bounds[s], bounds[s + 1], BLOCK), there
-        cuts = np.linspace(bounds[s], bounds[s + 1], len(starts) + 1).astype(int)   # alike
+        cuts = np.linspace(bounds[s], bounds[s + 1], len(starts) + 1).astype(int)   # equal blocks
         for i in range(len(starts)):
             here = np.arange(cuts[i], cuts[i + 1])
             pairs = _block(ends, len(here), new[i::len(starts)], bursts, facts, draw)

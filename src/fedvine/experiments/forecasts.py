@@ -61,9 +61,9 @@ def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, co
 
 
 def of_others(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return the scores, of a node as its own candidate -infinity where edges have no direction.
+    """Return scores float64 [n, items] in which no user is their own candidate (-infinity).
 
-    A number above those of the items, of a guest, is no candidate.
+    Only where edges have no direction; ``users`` int64 [n] above the items' numbers are guests.
     """
     if task.no_self and not part.directed:
         rows = np.flatnonzero(users < score.shape[1])

@@ -90,7 +90,8 @@ class OfMethod(BaseEstimator):
 
 
 def _delete(folder: Path, pid: int) -> None:
-    if os.getpid() == pid:      # not in a fork of the process that made it
+    """Delete a folder in the process ``pid``, which made it, and not in a fork of that."""
+    if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
 
 
