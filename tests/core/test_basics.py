@@ -208,6 +208,14 @@ def test_a_name_that_is_used_here_is_not_another_packages(package):
     assert "built-in" not in registry.first_lines("methods")["edgebank"]
 
 
+def test_a_package_that_cannot_be_loaded_stops_no_list(package, tmp_path):
+    (tmp_path / "others_methods.py").write_text("import not_there")
+    assert "mine" not in registry.methods()
+    assert "No module named 'not_there'" in registry.first_lines("methods")["mine"]
+    with pytest.raises(FedvineError, match='"mine" of another package cannot be loaded'):
+        registry.method("mine")
+
+
 def test_a_policy_says_which_package_a_method_is_of(package):
     assert registry.package_of("mine") == "others 2.5"
     assert registry.package_of("edgebank") is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedvine.core import files
-from fedvine.core.errors import NotWritten
+from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.ledger import Ledger
 
 
@@ -46,6 +46,21 @@ def test_a_release_that_is_not_whole_on_disk_is_not_made(tmp_path, monkeypatch):
     ledger.key((0, 3, 1), "noise", b"c" * 16, 0.1)
     again = Ledger(tmp_path / "noise.jsonl", "ada", limit=8.0)
     assert ledger.spent() == again.spent() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("write", [files.atomic, files.atomic_folder])
+def test_what_is_no_file_or_folder_of_its_own_is_not_replaced(tmp_path, monkeypatch, write):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    for path in ("pipe", "/dev/null") if write is files.atomic else (".", "a/.."):
+        with pytest.raises(FedvineError, match="name a"), write(path):
+            pass
+    assert [file.name for file in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_file_name_stays_where_it_is():
+    assert [files.file_name(name) for name in (".", "..", "a.b", "a/b")] == [
+        "%2E", "%2E%2E", "a.b", "a%2Fb"]
 
 
 def fill(path, text, fails=False):

@@ -88,6 +88,11 @@ def test_a_question_to_a_damaged_run(run, name):
     refused(ASK, LAST, "summary.json")
 
 
+def test_rows_that_are_cut_short_say_what_helps(run):
+    cut(run / "data" / "stream" / "src.npy")
+    refused(ASK, "put its files back, or begin a new run")
+
+
 def redone(run, **values):
     """Each position says something else."""
     for file in run.glob("saves/*/position.json"):

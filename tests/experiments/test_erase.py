@@ -413,8 +413,10 @@ def test_what_other_files_and_killed_reads_leave_of_a_person():
     Path("cache/.read-1.tmp/work.duckdb").write_text("Ada")
     forecasts_of("run").every(4, "all.parquet")
     Path("all.parquet").write_text("x")
+    nights.log("run", {"refused": ["Bank Cydonia is silent", "few rows"]})
     with pytest.warns(UserWarning, match=r"all\.parquet, which .*, stays \(it cannot be read"):
         erase("run", {"user": ["Jose\u0301"], "client": ["Bank Cydonia"]}, exact=True)  # in NFD
+    assert ["... is silent", "few rows"] in [line.get("refused") for line in nights.lines("run")]
     assert not Path("cache/.read-1.tmp").exists() and not Path("run/.data.0f.tmp").exists()
     assert not {"José", "Cydonia"} & set(re.findall(r"\w+", bytes_of("run/data").decode(
         errors="ignore")))

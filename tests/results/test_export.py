@@ -209,6 +209,7 @@ def test_other_methods_are_arrays_with_a_sentence(rows, tmp_path, capsys):
         main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")])
     assert "no script that computes answers of popularity" in capsys.readouterr().out
     assert not (tmp_path / "out" / "load.py").exists()
+    assert "is part of fedvine" not in (tmp_path / "out" / "README.md").read_text()
     assert (tmp_path / "out" / "model.safetensors").exists()
     assert load_file(tmp_path / "out" / "clients" / "rye" / "arrays.safetensors")
 
@@ -223,6 +224,7 @@ def test_the_card_has_what_a_person_asks(rows, tmp_path):
     auc = [json.loads(line)["scores"]["auc"] for line in (tmp_path / "run" / "metrics.jsonl"
            ).read_text().splitlines() if json.loads(line)["period"] == "test"]
     assert f"| auc | {np.mean(auc):.4f} | - | {len(auc)} |" in text
+    assert "The data are the run owner's own" in text and "`load.py` is part of" in text
     assert "| train |" in text and "No noise was added" in text
 
 

@@ -128,6 +128,8 @@ def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
     same = [shutil.copytree(one, tmp_path / "copy"), one]
     assert Group([RunView.read(f) for f in same]).names == [
         "popularity (copy)", "popularity (a)"]
+    other = shutil.copytree(one, tmp_path / "other" / "a")
+    assert len({*Group([RunView.read(f) for f in (*same, other)]).names}) == 3
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import shop
 
 from fedvine.cli import main
 from fedvine.core import registry
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import Busy, FedvineError
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.results import tune
@@ -192,6 +192,20 @@ def test_what_cannot_be_searched_is_said_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(FedvineError, match=r"pip install 'fedvine\[tune\]'"):
         search(tmp_path, score="auc_across")
+
+
+def test_whole_bounds_of_a_number_with_fractions_are_a_range(monkeypatch):
+    monkeypatch.setattr(registry.method("popularity"), "space", {"decay": (0, 1)})
+    low, high = tune.searched(registry.method("popularity")())["decay"]
+    assert (low, high) == (0, 1) and isinstance(low, float) and isinstance(high, float)
+
+
+def test_a_run_that_another_process_uses_is_no_failed_trial(tmp_path, monkeypatch):
+    monkeypatch.setattr(Study, "scored", lambda *a: (_ for _ in ()).throw(Busy("It is used.")))
+    with pytest.raises(Busy):
+        search(tmp_path, trials=1)
+    monkeypatch.undo()
+    assert search(tmp_path, trials=1).search.shipped is not None
 
 
 @pytest.mark.parametrize("name", sorted(registry.methods()))

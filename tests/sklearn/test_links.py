@@ -201,6 +201,19 @@ def test_the_checks_of_scikit_learn():
     assert {one["check_name"] for one in found if one["status"] == "xfail"} == set(LINK_CHECKS)
 
 
+def test_stages_of_numpy_and_a_server_that_holds_the_graph(rows):
+    made = LinkForecaster(fv.DgCoLearn.tiny(), client="town", stages=np.int64(100)).fit(rows)
+    assert len(made.learned_.run.plan) == 4
+    assert None not in made.predict(rows).tolist()
+
+
+def test_text_after_whole_numbers(rows):
+    first = pd.DataFrame({"src": [1, 2] * 20, "dst": [7, 8] * 20, "time": range(40)})
+    more = pd.DataFrame({"src": ["2", "b"], "dst": ["7", "c"], "time": [50, 51]})
+    made = LinkForecaster("recency").fit(first).partial_fit(more)
+    assert [str(item) for item in made.predict(more)] == ["7", "c"]
+
+
 def test_numbers_stay_numbers():
     rows = pd.DataFrame({"src": [1, 2] * 20, "dst": [7, 8] * 20, "time": range(40)})
     made = LinkForecaster("recency").fit(rows)

@@ -205,10 +205,27 @@ def test_parameters_clone_and_pickle(graph):
     ({"node": "who"}, None, 'no column "who"'),
     ({"client": "town"}, None, 'no column "town"'),
     ({}, [[0, 1], [1, 90]], "joins the node 90, but X has rows 0 to 89; .* node="),
+    ({}, [[0, 1.5], [1, 2]], 'joins "1.5", which is no row number'),
+    ({}, [["a", "b"], ["b", "c"]], 'joins "a", which is no row number'),
     ({}, [0, 1, 2], r"shape \(3,\)")])
 def test_what_cannot_be_learned_is_refused_in_one_sentence(graph, params, edges, sentence):
     with pytest.raises(ValueError, match=sentence):
         NodeClassifier(**params).fit(graph[0], graph[1], edges)
+
+
+def test_nan_beside_text_in_a_list_is_no_class(graph):
+    X, y, _ = graph
+    made = classifier().fit(X, [np.nan, *y[1:].tolist()])
+    assert made.classes_.tolist() == ["a", "b", "c"]
+
+
+def test_nodes_that_have_changed_are_refused_without_words_of_the_command_line(frame):
+    table, y, _ = frame
+    table = table.drop(columns="town")
+    made = classifier(node="who").fit(table[:60], y[:60])
+    with pytest.raises(ValueError, match="has other features than before; give what was") as found:
+        made.partial_fit(table[59:].assign(u=9.0), y[59:])
+    assert "--" not in str(found.value)
 
 
 def test_a_name_that_is_there_twice_or_empty_is_refused(frame):

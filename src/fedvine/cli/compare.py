@@ -267,6 +267,8 @@ def explain(
     w, _ = opened.method.answering(server)
     shown = {f.name: f for f in TABLE if f.part != "curves"}
     if feature is None:
+        if plot:
+            raise FedvineError("--plot draws one feature; name it with --feature.")
         print("A pair's score is the sum of its features times these weights; curves, named +, "
               "are drawn by --feature.\n")
         for f in shown.values():
@@ -285,7 +287,7 @@ def explain(
         line(axes[0, 0], zip(x, y[:, None], strict=True), marker="o")
         axes[0, 0].set(xlabel=feature, ylabel="adds to the score")
         with atomic(plot) as file:
-            file.write(Drawing(figure).rendered(plot.suffix[1:]))
+            file.write(Drawing(figure).rendered(plot.suffix[1:].lower()))
 
 
 def audit(

@@ -60,11 +60,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _logged(given: list[str]) -> list[str]:
     """Return the arguments without ``--log json``, which turns what is said into JSON lines."""
-    at = next((i for i in range(len(given) - 1) if given[i:i + 2] == ["--log", "json"]), None)
-    if at is None:
+    at, count = next(((i, n) for i in range(len(given)) for n in (1, 2)
+                      if given[i:i + n] in (["--log=json"], ["--log", "json"])), (0, 0))
+    if not count:
         return given
     from fedvine.cli.log import STAY, JsonLines
-    left = given[:at] + given[at + 2:]
+    left = given[:at] + given[at + count:]
     sys.stderr = JsonLines(sys.stderr)  # type: ignore[assignment]
     if left[:1] and left[0] in STAY:
         sys.stdout = JsonLines(sys.stdout)  # type: ignore[assignment]
@@ -298,13 +299,13 @@ def _kept(folder: Path, node: str | None, top: int, out: str | None, labels: boo
 
 
 def _show_labels(found: Any, top: int) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
     columns = ["client", "node", "label", "probability", "given"]
     if "alert" in found.column_names:       # nodes without a class that are alerts come first
         columns.append("alert")
         rest = [not row["alert"] or row["given"] for row in found.to_pylist()]
         found = found.take(sorted(range(len(rest)), key=lambda i: bool(rest[i])))
-    table = Table(*columns, box=None)
+    table = Table(*(Column(name, overflow="fold") for name in columns), box=None)
     for row in found.slice(0, top).to_pylist():
         table.add_row(*(f"{v:.3f}" if isinstance(v := row[c], float) else v or "" for c in columns))
     console().print(table)
@@ -324,10 +325,10 @@ def _as_of(made: Any) -> None:
 
 
 def _show(forecasts: list[Any], why: Sequence[str] = ()) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
     likely = any(one.probability is not None for one in forecasts)
-    table = Table("item", "score", *["probability"] * likely, "", *(["why"] if why else []),
-                  box=None)
+    table = Table(Column("item", overflow="fold"), "score", *["probability"] * likely, "",
+                  *([Column("why", overflow="fold")] if why else []), box=None)
     for n, (item, score, known, p) in enumerate(forecasts):
         table.add_row(item, f"{score:.4g}", *["" if p is None else f"{p:.3f}"] * likely,
                       "known" if known else "new", *why[n:n + 1])

@@ -199,7 +199,7 @@ def _told(command: str | None, out: Path) -> Iterator[None]:
             try:
                 subprocess.run(shlex.split(command), input=dumps({"run": str(out), **state}),
                                text=True, timeout=60, check=True)
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
+            except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
                 note(f"--notify {command} failed ({error}).")
 
 

@@ -29,6 +29,10 @@ class NotWritten(FedvineError):
     """A file could not be written, such as on a full disk: no fault of what was being done."""
 
 
+class Busy(FedvineError):
+    """Another process uses what is needed: no fault of what was being done."""
+
+
 class HandedOver(FedvineError):
     """A file names data that are opened by a person's word alone, which ``remember`` keeps."""
 

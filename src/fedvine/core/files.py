@@ -32,7 +32,7 @@ _HEADERS = threading.Lock()
 
 def file_name(name: str) -> str:
     """Return the file name of a client: percent-encoded, if too long its start and a digest."""
-    said = quote(name, safe="")
+    said = quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
     return said if len(said) <= 200 else f"{said[:150]}-{sha256(name.encode()).hexdigest()[:32]}"
 
 
@@ -54,6 +54,8 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO]:
     path = Path(path)
     if path.is_dir():
         raise FedvineError(f"{path} is a folder; name a file.")
+    if path.exists() and not path.is_file():
+        raise FedvineError(f"{path} is a pipe or a device, which cannot be replaced; name a file.")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,6 +96,8 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     and moved back after an error; a kill between both leaves it beside, as ``.NAME.*.old``.
     """
     path = Path(path)
+    if path.name in ("", ".."):
+        raise FedvineError(f"{path} is a folder without a name of its own; name a new one.")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.mkdir(parents=True)

@@ -7,6 +7,7 @@ There is nothing to register. Packages of others add to a room with an entry poi
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -79,7 +80,13 @@ def find(room: str, name: str) -> Any:
 
 
 def _opened(place: str | EntryPoint) -> Any:
-    return importlib.import_module(place) if isinstance(place, str) else place.load()
+    if isinstance(place, str):
+        return importlib.import_module(place)
+    try:
+        return place.load()
+    except Exception as error:      # of a package of others
+        raise FedvineError(f'"{place.name}" of another package cannot be loaded '
+                           f"({type(error).__name__}: {error}); mend or uninstall it.") from error
 
 
 def method(name: str) -> type:
@@ -111,7 +118,11 @@ def first_lines(room: str) -> dict[str, str]:
     found: dict[str, str | None] = {}
     for name, place in _places(room).items():
         if not isinstance(place, str):
-            found[name] = inspect.getdoc(method(name) if room == "methods" else place.load())
+            try:
+                found[name] = inspect.getdoc(method(name) if room == "methods" else
+                                             _opened(place))
+            except FedvineError as error:
+                found[name] = str(error)
             continue
         spec = importlib.util.find_spec(place)
         tree = ast.parse(Path(str(spec and spec.origin)).read_text("utf-8"))
@@ -130,7 +141,8 @@ def methods() -> dict[str, type]:
     found: dict[str, type] = {}
     places = list({str(place): place for place in _places("methods").values()}.values())
     for place in sorted(places, key=lambda one: not isinstance(one, str)):  # those here first
-        found = _methods_in(place) | found
+        with contextlib.suppress(FedvineError):     # of another package; fedvine list says why
+            found = _methods_in(place) | found
     return found
 
 

@@ -46,8 +46,8 @@ class World:
         """
         if not (self.since or self.until or self.living):
             return self
-        if t in self._at:       # thousands of clients of one process ask for it
-            return self._at[t]
+        if found := self._at.get(t):    # thousands of clients, and threads, ask for it
+            return found
         facts = self.facts
         if "classes_at" in facts:
             facts = {**facts, "classes": facts["classes_at"][max(t, 0)]}

@@ -89,7 +89,7 @@ def latex(text: str) -> str:
 
 def plain(text: str) -> str:
     """Escape for one field of CSV: an apostrophe before what a spreadsheet takes as a formula."""
-    formula = re.match(_FORMULA, text) and not re.match(
+    formula = text != "-" and re.match(_FORMULA, text) and not re.match(
         rf"{_NUMBER}( {_NUMBER})*(?=$| ±| [%(]|†)", text)
     return f"'{text}" if formula else text
 

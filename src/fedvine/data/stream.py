@@ -328,12 +328,14 @@ class EventStream:
         return EventStream.open(folder)
 
     @staticmethod
-    def open(folder: str | os.PathLike[str], meta: dict[str, Any] | None = None) -> EventStream:
+    def open(folder: str | os.PathLike[str], meta: dict[str, Any] | None = None,
+             advice: str = "delete it and let it be made again") -> EventStream:
         """Open a written stream; columns are mapped, nothing is read yet.
 
         ``meta`` is what :meth:`described` returned, and by default read from ``stream.json``; the
         files may hold more rows and names than it counts (:mod:`fedvine.living.rows`). Raises
-        :class:`FedvineError` if the folder is not a stream or a column is cut short.
+        :class:`FedvineError`, with ``advice``, if the folder is not a stream or a column is cut
+        short.
         """
         folder = Path(folder)
         try:
@@ -365,10 +367,9 @@ class EventStream:
                 found.dates = zone if isinstance(zone, str) else zone is True
                 return found
         except (OSError, EOFError, KeyError, ValueError) as error:
-            raise FedvineError(f"{folder} is not a stream that can be opened ({error}); "
-                               "delete it and let it be made again.") from error
-        raise FedvineError(f"{folder} holds {count} of {rows} edges; "
-                           "delete it and let it be made again.")
+            raise FedvineError(f"{folder} is not a stream that can be opened ({error}); {advice}."
+                               ) from error
+        raise FedvineError(f"{folder} holds {count} of {rows} edges; {advice}.")
 
 
 def as_time(t: np.ndarray, time: float) -> np.number:

@@ -41,7 +41,7 @@ from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
 from fedvine.data.split import owning_node
 from fedvine.data.stream import EventStream
-from fedvine.experiments import run_folder
+from fedvine.experiments import nights, run_folder
 from fedvine.experiments.answers import forget
 from fedvine.experiments.prepare import FINAL
 from fedvine.experiments.receipts import now, signed
@@ -239,6 +239,7 @@ def _begin(place: Path, names: Mapping[str, Iterable[str]], exact: bool) -> None
     kept = _opened(place)
     gone = erased.marked(kept, names)
     forget_copies(names)
+    nights.forget(place, re.compile(_words(names)))
     _write(place, kept, gone, {"kind": EXACT if exact else AT_ONCE, "erased": {
         side: len(list(names[side])) for side in erased.SIDES if names.get(side)}})
 
@@ -403,14 +404,19 @@ def forget_copies(names: Mapping[str, Iterable[str]]) -> None:
                 shutil.rmtree(file.parent)
 
 
+def _words(names: Mapping[str, Iterable[str]]) -> str:
+    """Return a pattern of names as whole words, as text and as JSON has them."""
+    words = [re.escape(text) for found in erased.canonical(names).values()
+             for name in found for text in {name, json.dumps(name)[1:-1]}]
+    return rf"(?<![\w.-])(?:{'|'.join(words)})(?![\w-])"
+
+
 def still_named(folder: str | os.PathLike[str], names: Mapping[str, Iterable[str]]) -> list[Path]:
     """Return files in a run folder that are not the run's own, and have one of the names in them.
 
     Names are looked for as whole words, as text and as JSON has them.
     """
-    words = [re.escape(text).encode() for found in erased.canonical(names).values()
-             for name in found for text in {name, json.dumps(name)[1:-1]}]
-    fits = re.compile(rb"(?<![\w.-])(?:" + b"|".join(words) + rb")(?![\w-])")
+    fits = re.compile(_words(names).encode())
     return [file for file in sorted(Path(folder).rglob("*"))
             if file.is_file() and not _OWN & set(file.relative_to(folder).parts)
             and fits.search(file.read_bytes())]

@@ -185,6 +185,16 @@ def lines(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return found
 
 
+def forget(folder: str | os.PathLike[str], names: re.Pattern[str]) -> None:
+    """Take names out of the reasons for which nights were refused."""
+    found = lines(folder)
+    left = [{**line, "refused": [names.sub("...", why) for why in line["refused"]]}
+            if "refused" in line else line for line in found]
+    if left != found:
+        with atomic(Path(folder) / NIGHTS / "log.jsonl", "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in left)
+
+
 # -- for a monitor and a timer ---------------------------------------------------------------------
 def metrics(folder: str | os.PathLike[str], run: str | None = None) -> str:
     """Return numbers of a run as Prometheus reads them; none has the name of a user or item.

@@ -33,7 +33,7 @@ import tomlkit
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import Busy, FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.experiments import run_files
@@ -327,8 +327,8 @@ def alone(path: str | os.PathLike[str], name: str = ".lock", otherwise: str | No
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise FedvineError(otherwise or f"Another process is carrying out the run in {path}; "
-                               "wait for it, or choose another folder with --out.") from error
+            raise Busy(otherwise or f"Another process is carrying out the run in {path}; "
+                       "wait for it, or choose another folder with --out.") from error
         yield
 
 

@@ -29,9 +29,9 @@ class ChangedGraph(Changed):
       such rows that are gone
     """
 
-    def __init__(self, text: str, gone: np.ndarray, other: np.ndarray, edges: np.ndarray,
+    def __init__(self, what: str, how: str, gone: np.ndarray, other: np.ndarray, edges: np.ndarray,
                  told: np.ndarray, now: Graph) -> None:
-        super().__init__(text, np.flatnonzero(gone | other), other[gone | other], {})
+        super().__init__(what, how, np.flatnonzero(gone | other), other[gone | other], {})
         self.gone, self.other, self.edges, self.told, self.now = gone, other, edges, told, now
 
 
@@ -138,7 +138,7 @@ def _check(kept: Graph, table: Graph, at: np.ndarray, y: np.ndarray, classes: tu
                   kept.owner._replace(of=np.where(changed, clients[0][here], kept.owner.of).astype(
                       np.int32), names=clients[1]))
     raise ChangedGraph(
-        f"{table.name}: {said}; --changed relearn learns again with what is there now, --changed "
+        f"{table.name}: {said}", "--changed relearn learns again with what is there now, --changed "
         "append takes what is gone or has changed out and learns what is there instead as new; or "
         "put it back.", gone, changed, stay, told, now.with_rows(rows if len(lost) else kept.rows))
 

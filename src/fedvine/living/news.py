@@ -47,14 +47,16 @@ class News:
 class Changed(Unanswered):
     """Learned rows are gone from a table, or have other values there.
 
+    - ``what``: has changed, without what may be done
     - ``rows``: their ranks, int64 [n]
     - ``there``: which of them are there with other values, bool [n]
     - ``values``: by column the new values of those, in their order
     """
 
-    def __init__(self, text: str, rows: np.ndarray, there: np.ndarray,
+    def __init__(self, what: str, how: str, rows: np.ndarray, there: np.ndarray,
                  values: dict[str, np.ndarray]) -> None:
-        super().__init__(text)
+        super().__init__(f"{what}; {how}")
+        self.what = what
         self.rows, self.there, self.values = rows, there, values
 
 
@@ -94,7 +96,7 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
         lost = beyond(mine, np.bincount(theirs, minlength=count))
         instead = replacing(key[lost], key[len(few):], beyond(theirs, have))
         raise Changed(
-            f"{table.name} {what} ({len(lost):,} such row{'s' * (len(lost) != 1)}); "
+            f"{table.name} {what} ({len(lost):,} such row{'s' * (len(lost) != 1)})",
             "--changed relearn learns again from there on, --changed append takes the old row out "
             "and learns the new one as a late one; or put the old one back.", ours[lost],
             instead >= 0, {name: np.asarray(getattr(before, name))[instead[instead >= 0]]

@@ -46,6 +46,7 @@ from fedvine.data.split import (
 from fedvine.data.stream import EventStream
 from fedvine.tasks.task_plan import TaskPlan
 
+ADVICE = "put its files back, or begin a new run with another --out"
 _VALUES = ("src", "dst", "t", "weight", "features", "label", "deleted")
 
 
@@ -113,7 +114,7 @@ class StoredRows:
             facts = json.loads((folder / "rows.json").read_text("utf-8"))
             if "graph" in facts:
                 return _open_graph(folder, facts)
-            stream = EventStream.open(folder / "stream", facts["stream"])
+            stream = EventStream.open(folder / "stream", facts["stream"], ADVICE)
             owner = ([] if not facts["names"] else
                      [mapped(folder / f"owner-{stream.num_dst}.npy")])
             split = Split({}, stream, facts["by"], *owner, names=tuple(facts["names"]),
@@ -123,7 +124,7 @@ class StoredRows:
                 number_of = {name: k for k, name in enumerate(_names(split, stream))}
                 seen = mapped(folder / f"seen-{len(stream)}.npy")
             for number, (name, meta) in enumerate(facts["parts"]):
-                parts[name] = EventStream.open(folder / f"part-{number}", meta)
+                parts[name] = EventStream.open(folder / f"part-{number}", meta, ADVICE)
                 if facts["grows"]:
                     users = mapped(folder / f"part-{number}" / "whole-src.npy")
                     parts[name].first_seen_elsewhere = elsewhere(
@@ -133,8 +134,8 @@ class StoredRows:
         except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, FedvineError):
                 raise
-            raise FedvineError(f"{folder} does not hold the rows of a run ({error}); put its files "
-                               "back, or begin a new run with another --out.") from error
+            raise FedvineError(f"{folder} does not hold the rows of a run ({error}); {ADVICE}."
+                               ) from error
 
     def take(self, rows: EventStream, plan: Plan, **facts: Any) -> StoredRows:
         """Add rows, numbered by :func:`fedvine.living.news.taken`, and return all that is kept.
@@ -201,7 +202,7 @@ class StoredRows:
             _write_graph(folder, of_owners(graph, facts["clients"]), TaskPlan.of_facts(
                 facts["plan"]), {**facts, "graph": now.facts["graph"]})
             return
-        stream = EventStream.open(folder / "stream", facts["stream"])
+        stream = EventStream.open(folder / "stream", facts["stream"], ADVICE)
         owner = None
         if facts["names"]:
             file = folder / f"owner-{stream.num_dst}.npy"

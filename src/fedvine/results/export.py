@@ -57,7 +57,8 @@ def _card(run: Run, found: Exported) -> str:
              *_table(("field", "value"), ((k, str(v)) for k, v in
                                           run.method.model_dump().items() if v is not None)),
              "", "## Scores", "", *_scores(run), "", "## Who learned what", "", *_told(run),
-             "", "## Privacy spent", "", *_privacy(summary), "", "## Licence", "", *_licence(data)]
+             "", "## Privacy spent", "", *_privacy(summary), "", "## Licence", "",
+             *_licence(data, found.script)]
     return "\n".join(lines) + "\n"
 
 
@@ -141,15 +142,17 @@ def _privacy(summary: Mapping[str, Any]) -> Iterator[str]:
     yield from _table(("quantity", "value"), ((k, str(v)) for k, v in spent.items()))
 
 
-def _licence(data: Mapping[str, Any]) -> Iterator[str]:
+def _licence(data: Mapping[str, Any], script: str) -> Iterator[str]:
     """Yield where the licence of the data is stated; fedvine's own does not cover a model."""
     try:
-        text = inspect.getdoc(registry.find("datasets", str(data["name"]))) or ""
-    except FedvineError:
+        source = str(data["experiment"]["data"]["source"])      # a file's name says nothing
+        text = inspect.getdoc(registry.find("datasets", source)) or ""
+    except (FedvineError, KeyError):
         text = ""
     yield (f"The data set, in its own words: {' '.join(text.split())}" if text else
            "The data are the run owner's own: their terms hold for this model.")
-    yield "`load.py` is part of fedvine, Apache-2.0."
+    if script:
+        yield "`load.py` is part of fedvine, Apache-2.0."
 
 
 def _first(thing: Any) -> str:

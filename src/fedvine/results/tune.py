@@ -24,7 +24,7 @@ import numpy as np
 import tomlkit
 
 from fedvine.core.clients import Clients
-from fedvine.core.errors import FedvineError, NotWritten, near
+from fedvine.core.errors import Busy, FedvineError, NotWritten, near
 from fedvine.core.files import atomic
 from fedvine.core.method import At, Method
 from fedvine.core.settings import merged
@@ -180,6 +180,8 @@ def searched(method: Method) -> dict[str, Any]:
             raise FedvineError(f"The space of {method.name} has {name} from {what[0]} to "
                                f"{what[1]}, without its default {usual}, which is tried first; "
                                "widen it.")
+        elif isinstance(usual, float):
+            found[name] = float(what[0]), float(what[1]), *what[2:]
     return found
 
 
@@ -249,7 +251,7 @@ class Study:
         text = ", ".join(f"{k} {v}" for k, v in fields.items())
         try:
             value = self.value(trial, fields)
-        except (NotWritten, _NoScore):  # they say nothing about the settings: begun anew next time
+        except (Busy, NotWritten, _NoScore):    # not of the settings: begun anew next time
             raise
         except FedvineError as error:
             trial.set_user_attr("why", str(error))

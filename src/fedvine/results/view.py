@@ -391,8 +391,10 @@ class Group:
                    if len(set(values)) > 1]
         found = [", ".join(row) for row in zip(*columns, strict=True)] or [
             run.method for run in self.runs]
-        return [f"{name} ({run.folder.name or run.folder})" if found.count(name) > 1 else name
-                for name, run in zip(found, self.runs, strict=True)]
+        for part in (lambda folder: folder.name or folder, Path):
+            found = [f"{name} ({part(run.folder)})" if found.count(name) > 1 else name
+                     for name, run in zip(found, self.runs, strict=True)]
+        return found
 
     def plots(self) -> list[Lines]:
         """Return the scores by stage, a line a run; see :meth:`Shown.side_by_side`."""

@@ -84,7 +84,8 @@ class LinkForecaster(OfMethod):
         stream = self._read(X, learned)
         split = stream.split(**({"by": "hash", "k": 1} if self.client is None else
                                 {"by": self.client}))
-        step = task.stage_size(stream, self.stages)
+        step = task.stage_size(stream, self.stages.item() if isinstance(self.stages, np.generic)
+                               else self.stages)
         if not self.sure:
             ask_about_far("the frame", stream.order, step, stream.dates)
         plan = stream.by_time(step) if isinstance(step, str) else stream.by_count(step)
@@ -268,7 +269,7 @@ class LinkForecaster(OfMethod):
 
     def _of(self, X: Any, count: int) -> list[str]:
         """Return the client of each row."""
-        if self.client is None:
+        if self.client is None or self.learned_.run.method.server_holds_graph:
             return [str(self.clients_[0])] * count
         return self._columns(X, self.client)[0]
 

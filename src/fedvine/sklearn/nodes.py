@@ -18,6 +18,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.names import in_words
 from fedvine.experiments import run_folder
 from fedvine.experiments.run import run
+from fedvine.living.news import Changed
 from fedvine.living.run import LivingRun
 from fedvine.sklearn.shared import (
     Learned,
@@ -125,7 +126,11 @@ class NodeClassifier(ClassifierMixin, OfMethod):
         count_edges(pairs, _names(table))
         learned = self.learned_.copy()
         living = LivingRun(learned.folder / "data", lambda: run_folder.alone(learned.folder))
-        living.take(table, now=True, sure=True)
+        try:
+            living.take(table, now=True, sure=True)
+        except Changed as error:
+            raise FedvineError(f"{error.what}; give what was learned as it was, or fit anew."
+                               ) from error
         learned.now(run(before.method, living.rows.split, living.rows.plan,
                         seed=before.ready.world.seed, protocol=before.protocol, out=learned.folder,
                         source=source(learned), save_every=np.inf).finish())
@@ -221,7 +226,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
     def _given(self, X: Any, y: Any, reset: bool) -> tuple[Nodes, np.ndarray]:
         """Return the nodes of a call with checked features, and their classes, [n] or [0]."""
         found = nodes(X, self.node, self.client)
-        values: Any = None if y is None else column_or_1d(np.asarray(y), warn=True)
+        values: Any = None if y is None else column_or_1d(_as_given(y), warn=True)
         stand: Any = values         # with a class for each node
         if y is not None and (none := self._missing(values)).any():
             if none.all():
@@ -268,6 +273,15 @@ class NodeClassifier(ClassifierMixin, OfMethod):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "learned_")
+
+
+def _as_given(y: Any) -> np.ndarray:
+    """Return classes as an array; NaN beside text in a list stays NaN."""
+    values = np.asarray(y)
+    if values.dtype.kind == "U" and not isinstance(y, np.ndarray):
+        given = np.array(list(y), object)
+        return given if pd.isna(given).any() else values
+    return values
 
 
 def _like(x: Any, sparse: bool) -> Any:

@@ -239,7 +239,7 @@ def ends(edges: Any, count: int, named: bool) -> np.ndarray:
         raise FedvineError(f"edges have the shape {found.shape}; give an array of two rows, or a "
                            "frame with two columns.")
     if not named:
-        numbers = found.astype(np.int64) if found.size else found.reshape(2, 0).astype(np.int64)
+        numbers = _rows(found)
         outside = (numbers < 0) | (numbers >= count)
         if outside.any():
             raise FedvineError(f"An edge joins the node {int(numbers[outside][0])}, but X has rows "
@@ -248,6 +248,16 @@ def ends(edges: Any, count: int, named: bool) -> np.ndarray:
         return numbers.astype(str).astype(object)
     return np.array([names_of(end, f"{i + 1}", "edges") for i, end in enumerate(found)],
                     object).reshape(2, -1)
+
+
+def _rows(edges: np.ndarray) -> np.ndarray:
+    """Return row numbers as int64 [2, E]; raise :class:`FedvineError` for what is none."""
+    values = pd.to_numeric(edges.reshape(-1), errors="coerce")
+    other = ~(np.isfinite(values) & (values % 1 == 0))
+    if other.any():
+        raise FedvineError(f'An edge joins "{edges.reshape(-1)[int(other.argmax())]}", which is no '
+                           "row number; where nodes have names, say the column with node=.")
+    return values.astype(np.int64).reshape(2, -1)
 
 
 def count_edges(pairs: np.ndarray, names: np.ndarray) -> None:
