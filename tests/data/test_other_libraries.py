@@ -111,6 +111,14 @@ def _rows(stream):
                       [stream.categories["at"][n] for n in stream.codes["at"]], strict=True))
 
 
+@pytest.mark.parametrize("read", [fv.from_networkx, fv.graph_from_networkx])
+def test_nodes_of_networkx_that_have_one_name_are_not_merged(read):
+    with pytest.raises(FedvineError, match="nodes 1 and '1' are both called 1"):
+        read(nx.Graph([(1, 2, {"time": 1}), ("1", 2, {"time": 2})]))
+    with pytest.raises(FedvineError, match="no nodes"):
+        read(nx.Graph())
+
+
 def test_a_labelled_graph_comes_back_from_networkx():
     draw = np.random.default_rng(3)
     graph = Graph.make(draw.random((6, 2)), [[0, 1, 4], [1, 2, 5]], [0, 1, -1, 1, 0, 1],

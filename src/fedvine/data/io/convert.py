@@ -219,8 +219,9 @@ def from_networkx(graph: nx.Graph, *, time: str = "time", client: str | None = N
     """
     from fedvine.data.io.read import from_frame
     wanted = [c for c in (time, client, weight, *features) if c is not None]
-    called, side = _called(graph), dict(graph.nodes(data="bipartite"))
-    bipartite = bool(side) and set(side.values()) == {0, 1}
+    side = dict(graph.nodes(data="bipartite"))
+    bipartite = set(side.values()) == {0, 1}
+    called = _called(graph, side if bipartite else {})
     rows: dict[str, list[Any]] = {key: [] for key in ("src", "dst", *wanted)}
     for a, b, values in graph.edges(data=True):
         for attribute in wanted:
@@ -260,7 +261,7 @@ def graph_from_networkx(graph: nx.Graph, *, label: str = "label", client: str | 
         FedvineError: as :func:`fedvine.data.io.nodes.read_graph`.
     """
     from fedvine.data.io.nodes import read_graph
-    called = _called(graph)
+    called = _called(graph, {})
     rows = [{"node": called[node], **{str(k): v for k, v in values.items() if k != "name"}}
             for node, values in graph.nodes(data=True)]
     nodes = pd.DataFrame(rows)
@@ -331,8 +332,21 @@ def _labelled(graph: Graph, made: Any) -> Any:
     return made
 
 
-def _called(graph: nx.Graph) -> dict[Any, Any]:
-    """Return the name of each node: whole numbers where all are, else text."""
+def _called(graph: nx.Graph, side: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the name of each node: whole numbers where all are, else text.
+
+    ``side`` has the sides of nodes of two kinds. Raises :class:`FedvineError` where there is no
+    node, and where two of a kind have one name.
+    """
     found = {node: values.get("name", node) for node, values in graph.nodes(data=True)}
     whole = all(isinstance(name, int | np.integer) for name in found.values())
-    return found if whole else {node: name_of(name) or str(name) for node, name in found.items()}
+    if not whole:
+        found = {node: name_of(name) or str(name) for node, name in found.items()}
+    if not found:
+        raise FedvineError("The graph has no nodes.")
+    first: dict[Any, Any] = {}
+    for node, name in found.items():
+        if first.setdefault((side.get(node), name), node) != node:
+            raise FedvineError(f"The nodes {first[side.get(node), name]!r} and {node!r} are both "
+                               f"called {name}; name one of them otherwise.")
+    return found
