@@ -124,6 +124,7 @@ def test_a_table_is_split_by_its_client_column_or_by_hash(table):
     ({"source": "flights", "src": "tail"}, "knows its columns; leave out src"),
     ({"source": "shop.csv", "folder": "/"}, "folder belongs to a data set"),
     ({"source": "flights", "options": {"year": 1}}, r'data.options has "year"'),
+    ({"source": "flights", "options": {"features": "x"}}, r"data.options has features = 'x': Inp"),
     ({"source": "nothing.csv"}, "nothing.csv does not exist")])
 def test_data_that_do_not_fit_together_are_refused(data, message):
     with pytest.raises(FedvineError, match=message):

@@ -5,9 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
@@ -333,6 +341,14 @@ def is_file(source: str) -> bool:
 
 
 def _call(function: Any, *given: Any, **options: Any) -> Any:
+    """Call a loader; raise :class:`FedvineError` for an option that it does not take."""
+    hints = get_type_hints(function)
+    for name, value in options.items():
+        try:
+            options[name] = TypeAdapter(hints.get(name, Any)).validate_python(value)
+        except ValidationError as error:
+            raise FedvineError(f"data.options has {name} = {value!r}: "
+                               f"{error.errors()[0]['msg']}.") from error
     try:
         return function(*given, **options)
     except TypeError as error:
