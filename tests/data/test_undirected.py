@@ -1,5 +1,6 @@
 """Edges without a direction: no self-loops, both ends asked, scores that do not know the order."""
 
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import run
 from fedvine.federation.site import Site
-from fedvine.federation.site_saves import SiteForecasts
+from fedvine.federation.site_saves import BLOCKS, SiteForecasts
 from fedvine.methods._fedlink.rows import SIDES, make_batch
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.popularity import Popularity, Recency
@@ -238,6 +239,16 @@ def test_forecasts_know_both_directions_and_name_nobody_to_themselves():
     home = SiteForecasts("bob", PROTOCOL, part, PLAN, 99)
     home.keep(0, np.zeros((part.num_src, part.num_src)))
     assert all(n not in row for n, row in enumerate(home.found[0].item.tolist()))
+
+
+@pytest.mark.parametrize(("users", "items", "grain"), [
+    (10**6, 210_000, 1), (200_000, 2_000_000, 10), (37, 2_200_000, 10), (50, 100, 10)])
+def test_blocks_of_users_are_not_too_many_and_tell_no_number_of_users(users, items, grain):
+    nothing = SimpleNamespace(met=lambda *a: None, barred=lambda *a: None)
+    part = SimpleNamespace(num_src=users, num_dst=items)
+    home = SiteForecasts("bob", nothing, part, PLAN, 5, grain)
+    assert home.blocks <= BLOCKS and home.step % grain == 0
+    assert (home.blocks - 1) * home.step < users <= home.blocks * home.step
 
 
 @pytest.mark.parametrize("directed", [True, False])

@@ -56,6 +56,18 @@ def test_no_site_asks_for_or_gets_a_certificate_under_such_a_name(tmp_path, name
         kits.approve(hub, tmp_path / "x.request.zip")
 
 
+@pytest.mark.parametrize("damage", [
+    lambda file: [file.writestr(f"{n}", "x") for n in range(11)],       # a stranger fills memory
+    lambda file: file.writestr("request.json", "[" * 100_000)])
+def test_a_request_of_a_stranger_is_refused_in_a_sentence(tmp_path, damage):
+    (tmp_path / "ca").mkdir()
+    (tmp_path / "ca" / "rootCA.key").touch()
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        damage(archive)
+    with pytest.raises(FedvineError, match=r"x\.zip is no request"):
+        kits.approve(tmp_path, tmp_path / "x.zip")
+
+
 def test_a_run_that_needs_a_withdrawn_site_says_so_at_once(tmp_path):
     supervisor = Supervisor(tmp_path, lambda text: None, patience=1.5)
     supervisor.console = type("Console", (), {"clients": lambda self: {"ada", "bob"}})()

@@ -634,6 +634,17 @@ def test_lines_of_now_are_found_for_the_sites_people(tmp_path):
     assert kept.since(at) == ([], at)
 
 
+def test_lines_at_the_end_of_a_file_that_is_full_are_found_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(account, "LARGEST", 400)
+    kept, at, found = Account(tmp_path / "account"), -1, []
+    for n in range(12):
+        kept.add(run="a", function=f"f{n}", kind="refused", why="no", **{"in": 1, "out": 1})
+        if n in (0, 7, 11):
+            lines, at = kept.since(at)
+            found += [line["function"] for line in lines]
+    assert len([*kept.folder.glob("*.jsonl")]) > 2 and found == [f"f{n}" for n in range(1, 12)]
+
+
 def test_a_site_is_told_when_a_run_begins_ends_and_leaves_forecasts(tmp_path, monkeypatch):
     said, works, clock = [], [], SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now

@@ -1,6 +1,7 @@
 """FedLink's rivals under the contract suite, and each of their components against its formula."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -203,3 +204,13 @@ def test_snapshots_are_the_stages(former):
                 checked += 1
             assert (age <= stage.t).all()
     assert checked == 3 * (1 + 2 + 3 + 4)
+
+
+def test_a_stage_without_edges_has_an_empty_newest_snapshot():
+    """Whether or not the client kept the batch of the stage before."""
+    past = testing.tiny_stream(30)
+    client = SimpleNamespace(past=past, ends=np.array([0, 30]), cache={})
+    assert len(_tiny(Feddy).batch(client, None).graph)
+    client.ends = np.append(client.ends, 30)
+    batch = _tiny(Feddy).batch(client, None)
+    assert not len(batch.graph) and len(batch.graph.past)

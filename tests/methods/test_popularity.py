@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedvine import testing
+from fedvine.core.method import Server
 from fedvine.core.state import Client, World
 from fedvine.data.stream import EventStream
 from fedvine.methods.popularity import Frequency, Popularity, Recency
@@ -102,6 +103,23 @@ def test_a_client_learns_nothing_of_items_that_it_did_not_meet():
     assert json.dumps(alone.scores) == json.dumps(shared.scores)
     for name in split.parts:
         assert not shared.clients.workers[name].client.away.any()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_counts_of_a_client_that_is_away_fade(decay):
+    class Clients(dict):
+        names = ("ada", "bo")
+
+        def call(self, function, only=None, per_client=None, expect=None):
+            self.received = per_client
+            return self.sent if function.__name__ == "report_counts" else None
+    clients, key = Clients(), np.array([3], np.uint64)
+    clients.sent = Clients(ada=(key, np.array([2.0])))
+    server = Server(counts={"bo": (key, np.array([8.0])), "left": (key, np.array([1.0]))})
+    for n in (1, 2):
+        Popularity(decay=decay, share="all").arrive(server, clients, None)
+        assert clients.received["ada"].tolist() == [8 * decay ** n]
+        assert clients.received.keys() == {"ada"}
 
 
 def in_order(score, key):

@@ -17,6 +17,7 @@ from fedvine.core.rng import rng
 from fedvine.core.state import Client, World, enlarged
 from fedvine.data.graph import Graph
 from fedvine.data.split import Split
+from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
 from fedvine.methods._power_plus import choice, own_sums, prior, products
@@ -689,3 +690,17 @@ def test_of_two_classes_it_is_known_how_sure_the_answers_are():
     (name, part), *_ = split.parts.items()
     answer = np.asarray(made.ask(name, {"nodes": np.arange(len(part))}))
     assert len(np.unique(np.round(answer[:, 0] - answer[:, 1], 3))) > len(part) / 2
+
+
+@pytest.mark.slow
+def test_a_client_that_missed_the_call_before_folds_are_answered_goes_on():
+    class Missed(MockClients):
+        def _deliver(self, name, envelope):
+            missed = (name, envelope.function, envelope.place[0]) == ("bob", "judge", 1)
+            return None if missed else super()._deliver(name, envelope)
+
+    log = []
+    testing.run_small(PowerPlus.tiny(), engine=Missed, quorum=0.5,
+                      on_round=lambda at, clients: log.extend(clients.log)).finish()
+    assert any("bob" in line["missing"] for line in log)
+    assert not any(line["refused"] for line in log)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from fedvine.aggregate.class_means import protect
+from fedvine.aggregate.class_means import class_sums, protect
 from fedvine.core.errors import FedvineError
 from fedvine.core.ledger import Ledger, seeded
 from fedvine.core.rng import torch_rng
@@ -321,3 +321,9 @@ def test_a_network_that_is_dead_at_the_sample_says_that_nothing_came_back():
     sent = encode(dead, torch.tensor([[0.9, -1.0, 0.6]]), torch.tensor([1]))
     assert not sent["bias_0"].any()
     assert not reconstruct(dead, sent).converged.any()
+
+
+def test_means_of_nodes_that_are_alike_are_not_longer_than_clip():
+    x = np.random.default_rng(0).normal(size=(1, 7)).astype(np.float32).repeat(60_000, 0)
+    sums, counts = class_sums(x, np.zeros(len(x), int), 1, clip=1.0)
+    assert np.linalg.norm(sums / counts) <= 1 + 1e-6

@@ -37,7 +37,7 @@ def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = No
         shrink = np.minimum(1, clip / np.maximum(norm, 1e-12)).astype(np.float32)
         rows = diags(shrink) @ rows if issparse(rows) else rows * shrink[:, None]
     ones = members(y[nodes], classes)
-    if len(nodes) > MANY:
+    if len(nodes) > MANY or clip is not None:   # a mean is then not longer than clip
         ones, rows = ones.astype(np.float64), rows.astype(np.float64)
     sums: Any = ones @ rows
     return (np.asarray(sums.todense() if issparse(sums) else sums, np.float32),

@@ -115,22 +115,24 @@ class Account:
             yield from _lines(file)
 
     def since(self, after: int) -> tuple[list[dict[str, Any]], int]:
-        """Return the lines from byte ``after`` of the newest file on, and its end.
+        """Return the lines from byte ``after`` on, and where they end.
 
         ``after`` below 0: none. Ends count on from file to file.
         """
-        files = _files(self.folder)
-        if not files:
-            return [], 0
-        start = int(files[-1].stem) * 10 * LARGEST
-        if after < 0:
-            return [], start + files[-1].stat().st_size
-        with open(files[-1], "rb") as file:
-            file.seek(max(0, after - start))
-            text = file.read(LARGEST)
-        text = text[:text.rfind(b"\n") + 1]      # a line that is being written comes next time
-        return list(_read(text.decode("utf-8", "replace"))), start + max(0, after - start) + len(
-            text)
+        files, found, end = _files(self.folder), [], max(0, after)
+        for path in files:
+            start = int(path.stem) * 10 * LARGEST
+            size = path.stat().st_size
+            if after < 0 or (path != files[-1] and start + size <= after):
+                end = start + size
+                continue
+            with open(path, "rb") as file:
+                file.seek(max(0, after - start))
+                text = file.read(LARGEST)
+            text = text[:text.rfind(b"\n") + 1]      # a line that is being written comes next time
+            found += _read(text.decode("utf-8", "replace"))
+            end = max(after, start) + len(text)
+        return found, end
 
     def _counted(self) -> int:
         return _sums(self.folder)[1]

@@ -38,6 +38,7 @@ ADMIN = "admin@fedvine.local"
 # Not for sites: names of the hub's, and of folders beside a site's kit.
 _TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", "made", "job", ADMIN}
 _MOST = 1 << 20         # bytes of a file in a request
+_MEMBERS = 10           # files in a request
 WITHDRAWN = "disabled_clients.json"     # beside the server's kit; FLARE reads it
 # The gates of FLARE's processes, at the hub and at a site.
 _HUBS_GATE, _GATE = "fedvine.federation.flare.Gate", "fedvine.federation.flare_site.Gate"
@@ -173,12 +174,15 @@ def approve(hub: Path, asked: Path, replace: str | None = None) -> Path:
                            "request.")
     try:
         with zipfile.ZipFile(asked) as archive:
-            members = {one.filename: archive.read(one) for one in archive.infolist()
+            listed = archive.infolist()
+            if len(listed) > _MEMBERS:
+                raise ValueError(f"it has {len(listed)} files")
+            members = {one.filename: archive.read(one) for one in listed
                        if one.file_size <= _MOST}
         found = json.loads(members["request.json"])
         kind, name = found["kind"], str(found["name"])
         host = json.loads((hub / "profile.yml").read_text("utf-8"))["server"]["host"]
-    except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+    except Exception as error:      # a stranger's file may be damaged in any way
         raise FedvineError(f"{asked} is no request ({error}); the site makes one with fedvine kit "
                            "request.") from error
     if kind != "site" or name.casefold() in _TAKEN | {host.casefold()}:

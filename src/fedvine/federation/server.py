@@ -36,11 +36,10 @@ from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, names_of, planned, planned_tasks, world_of
 from fedvine.federation.pseudonyms import HubHalf, evaluate_names
 from fedvine.federation.signed import Deliver, Greet, Signer
-from fedvine.federation.site_saves import FILES, keep
+from fedvine.federation.site_saves import BLOCKS, FILES, keep
 from fedvine.tasks.chances import Chances, of_stages
 
 _LOG = logging.getLogger(__name__)
-BLOCKS = 100_000  # of users of one site for which forecasts are made
 FORECASTS = "forecasts.json"    # in the run folder: after which stage the sites have made forecasts
 OPENING = 120.0  # seconds a site may take to read its table, also where a later call may take less
 

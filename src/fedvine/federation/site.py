@@ -487,7 +487,8 @@ class Site(SiteTable):
         check(common, Maybe(Array("float64", (BINS,), low=0, high=1)))
         curve = None if count else site_saves.count_lists(self.saves, 0).curve("", common)
         return site_saves.forecasts(self._running(), self.name,
-                                    self.saves.parent / f"{self.saves.name}.parquet", count, curve)
+                                    self.saves.parent / f"{self.saves.name}.parquet", count, curve,
+                                    self.grain)
 
     def _running(self) -> ClientWorker:
         if self.worker is None:

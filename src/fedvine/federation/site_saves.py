@@ -34,6 +34,7 @@ Kind = Literal["forecasts", "labels"]
 FILES: dict[Kind, str] = {"forecasts": "forecasts.parquet", "labels": "labels.parquet"}
 MARK = b"fedvine labels"
 LISTS, STAGES = "lists.json", 30    # in a run's folder at a site, and of how many stages it is
+BLOCKS = 100_000  # of users of one site for which forecasts are made, at most
 KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
 
 
@@ -63,11 +64,12 @@ def moments(folder: Path) -> list[str]:
 
 
 def forecasts(worker: ClientWorker, name: str, file: Path, count: int,
-              curve: np.ndarray | None = None) -> int:
+              curve: np.ndarray | None = None, grain: int = 1) -> int:
     """Begin forecasts of ``count`` items a user, or labels; with ``count`` 0 write them.
 
     ``curve`` float64 are the probabilities of scores (:mod:`fedvine.tasks.chances`). Returns the
-    number of blocks of users; of a labelled graph all nodes are one.
+    number of blocks of users, each of a multiple of ``grain``; of a labelled graph all nodes are
+    one.
     """
     if worker.part is None:
         return 0
@@ -76,7 +78,7 @@ def forecasts(worker: ClientWorker, name: str, file: Path, count: int,
         assert isinstance(task, Task)       # as the site opened it
         worker.forecasts = made = (
             SiteLabels(name, task, worker.part, plan) if task.data == "graph" else
-            SiteForecasts(name, task, worker.part, plan, count))  # type: ignore[arg-type]
+            SiteForecasts(name, task, worker.part, plan, count, grain))  # type: ignore[arg-type]
         return made.blocks
     if isinstance(worker.forecasts, SiteLabels):
         worker.forecasts.write(file, worker.client.cache.get("held back"))
@@ -117,9 +119,11 @@ def secret(folder: Path) -> bytes:
 class SiteForecasts:
     """The likeliest ``count`` items of every user of ``part``, found in blocks of users."""
 
-    def __init__(self, name: str, task: Task, part: EventStream, plan: Plan, count: int) -> None:
+    def __init__(self, name: str, task: Task, part: EventStream, plan: Plan, count: int,
+                 grain: int = 1) -> None:
         self.name, self.task, self.part, self.plan, self.count = name, task, part, plan, count
-        self.step = max(1, BLOCK // max(1, part.num_dst))
+        self.step = max(1, BLOCK // max(1, part.num_dst), -(-part.num_src // BLOCKS))
+        self.step += -self.step % grain     # the number of blocks says no more than a count does
         self.blocks = -(-part.num_src // self.step)
         self.found: dict[int, Best] = {}
         self._met, self._barred = task.met(part, plan), task.barred(part, plan)

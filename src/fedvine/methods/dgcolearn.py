@@ -29,6 +29,7 @@ What each side learns of the data (Section 3.3, Appendix H): ``docs/reference-dg
 from __future__ import annotations
 
 import copy
+import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -214,6 +215,8 @@ class DgCoLearn(ClientFunctions, Method):
             joined=list(world.clients))     # clients that have received the newest subgraph
         if self.of_edges(world):
             server.means = EdgeMeans(world)
+        if self.sums.blur:
+            server.secret = secrets.token_bytes(32)
         return server
 
     def setup(self, client: Client) -> None:

@@ -67,7 +67,9 @@ class Popularity(Method):
         if self.share == "all":
             sent = clients.call(self.report_counts, expect=(
                 Array("uint64", ("n",), keys="unique"), Array("float64", ("n",), low=0)))
-            server.counts.update(sent.items())
+            server.counts = {name: (keys, self.decay * count)       # of those that are away
+                             for name, (keys, count) in server.counts.items()
+                             if name in clients.names} | dict(sent.items())
             keys = np.concatenate([keys for keys, _ in server.counts.values()])
             every, at_key = np.unique(keys, return_inverse=True)
             total = np.bincount(at_key.reshape(-1), np.concatenate(

@@ -27,6 +27,9 @@ class STFL(FedLink):
 
     refreshes: ClassVar[Refresh] = 200     # the encoder is computed on the whole history each time
 
+    capacity: int = Field(  # type: ignore[assignment]
+        default=4000, ge=1, description="new edges that a client waits for with join = full, C")
+    buffers: int = Field(default=4, ge=1, description="not used: all edges are trained on")
     draw: None = Field(  # type: ignore[assignment]
         default=None, description="all edges of a client are trained on")
 

@@ -80,7 +80,7 @@ class Feddy(STFL):
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
         """Return the newest snapshot as the batch to learn, with the former ones."""
-        name = ("past", len(client.past))
+        name = ("past", len(client.ends))       # a stage without edges makes all of them former
         if name not in client.cache:
             client.cache.pop(next((k for k in client.cache if k[0] == "past"), None), None)
             src, dst, age = self.snapshots(client)

@@ -16,7 +16,6 @@ a node has many neighbours elsewhere its correction outweighs the rest, and the 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -225,14 +224,12 @@ def noisy(method: Any, server: Server, sent: np.ndarray, sums: list[torch.Tensor
     """Return the sums with Gaussian noise, the same for the same sums.
 
     Its scale is ``aggregate.blur`` times the root mean square of the numbers that clients ``sent``.
-    Clients know the run's seed, so it follows from a secret of the server.
+    Clients know the run's seed, so it follows from ``server.secret``.
     """
     blur = method.sums.blur
     scale = blur * float(np.sqrt((sent ** 2).mean())) if blur and sent.size else 0.0
     if not scale:
         return sums
-    if "secret" not in vars(server):
-        server.secret = secrets.token_bytes(32)
     return [torch.from_numpy(blurred(s.numpy(), scale, server.secret)) for s in sums]
 
 

@@ -138,6 +138,7 @@ class Isolated(Remembering):
     aggregate: Aggregate = Aggregate()  # type: ignore[assignment]
     answers: Literal["local"] = Field(  # type: ignore[assignment]
         default="local", description="each client answers by its own model; there is no other")
+    fraction: float = Field(default=1.0, ge=1, le=1, description="every client trains by itself")
 
     def round(self, server, clients, at: At) -> None:
         clients.call(self.alone, at.last, expect=None)

@@ -312,8 +312,10 @@ class Choosing(ClosedForm):
         if not self.aggregate.enough(int((fold >= 0).sum())):
             return
         h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
-        near, (_, net), alone = means(graph), client.cache["net"], own and client.alone
-        net = np.where(self.unseen(client)[:, None], 0.0 if alone else trial.net * net, 0.0)
+        near, alone = means(graph), own and client.alone
+        t, net = client.cache.get("net", (-1, None))    # none where the client missed that call
+        net = np.where(self.unseen(client)[:, None], trial.net * net, 0.0) if (
+            t == client.place[0] and not alone) else np.zeros((len(y), 1))
         for f in range(self.folds):
             nodes, W, rows = np.flatnonzero(fold == f), without["weight"][f], without["rows"][f]
             others = [g for g in range(self.folds) if g != f]
