@@ -16,6 +16,7 @@ from wrong import fedvine, refused
 from fedvine.core.errors import FedvineError
 from fedvine.data.identity import digest, names
 from fedvine.data.io.look import Look
+from fedvine.data.io.nodes import read_graph
 from fedvine.data.io.read import read
 from fedvine.data.spec import Data
 from fedvine.experiments.experiment import Experiment
@@ -47,6 +48,19 @@ def test_a_query_gives_what_the_same_rows_in_a_file_give():
         assert digest(ours) == digest(file) and names(ours) == names(file)
         again = Data(source="SELECT * FROM sales", database="sqlite:shop.db", **COLUMNS).open()
         assert again.notes[0].endswith('columns "town", "price" are not used.')
+
+
+def test_a_table_of_nodes_may_have_columns_of_text():
+    with contextlib.closing(sqlite3.connect("graph.db")) as made:
+        made.execute("CREATE TABLE nodes (node, label, name, x)")
+        made.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?)",
+                         [(f"n{i}", "ab"[i % 2], f"person {i}", i / 3) for i in range(12)])
+        made.execute("CREATE TABLE edges (src, dst)")
+        made.executemany("INSERT INTO edges VALUES (?, ?)", [(f"n{i}", f"n{i + 1}")
+                                                             for i in range(11)])
+        made.commit()
+    graph = read_graph("SELECT * FROM nodes", "SELECT * FROM edges", database="sqlite:graph.db")
+    assert graph.x.shape == (12, 1) and "name" in " ".join(graph.notes)
 
 
 def test_rows_that_another_connection_adds_meanwhile_wait_for_the_next_reading():

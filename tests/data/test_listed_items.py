@@ -58,9 +58,14 @@ def test_a_column_since_that_holds_text_is_refused(tmp_path):
         tables(tmp_path, listed=["item,since", "a,soon", "b,2024-01-01"])
     (tmp_path / "items.csv").write_text("item,since\na,2024-01-01\nb,2024-01-02\n")
     (tmp_path / "plain.csv").write_text("user,item,time\nu,a,1\nu,b,2\n")
-    with pytest.raises(FedvineError, match="holds dates, and the edges have times"):
+    with pytest.raises(FedvineError, match="holds dates, and the times of the edges are plain"):
         fv.read(str(tmp_path / "plain.csv"), src="user", dst="item", time="time",
                 items=str(tmp_path / "items.csv"))
+
+
+def test_a_year_beside_edges_with_dates_is_refused(tmp_path):
+    with pytest.raises(FedvineError, match=r"holds plain numbers, and the times .* are dates"):
+        tables(tmp_path, listed=["item,since", "a,2030", "b,2031"])
 
 
 def test_candidates_are_the_known_or_the_listed_ones_at_the_time(tmp_path):

@@ -48,6 +48,13 @@ def test_a_dgdata_that_lacks_something_is_refused(name):
         fv.from_dgdata(Container(edge_mask=torch.tensor([0, 2])))
 
 
+def test_a_dgdata_with_a_mask_and_nodes_that_are_not_whole():
+    mask = torch.tensor([True, False, True, False, True])
+    assert fv.from_dgdata(Container(edge_mask=mask)).t.tolist() == [4, 6, 9]
+    with pytest.raises(FedvineError, match="have to be whole"):
+        fv.from_dgdata(Container(edge_index=torch.tensor([[0.5, 9], [3, 7], [3, 9]])))
+
+
 @pytest.mark.parametrize("bipartite", [True, False])
 def test_a_dgdata_of_tgm_comes_back(bipartite):
     tgm = pytest.importorskip("tgm.data")

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.data.plan import by_count, by_time
 from fedvine.data.split import split
@@ -126,6 +127,14 @@ def test_the_periods_by_value_where_a_bound_lies_on_the_share():
             inside = np.flatnonzero(starts >= 100 - round(100 * (val + test)))
             before = plan.test if val == 0 else max(plan.test - 1, 0)
             assert plan.val == min(inside[0] if len(inside) else before, before), (size, val, test)
+
+
+def test_a_number_of_edges_is_whole():
+    stream = tiny_stream(20, 0)
+    for count in (1.5, "3", True):
+        with pytest.raises(FedvineError, match="is no number of edges"):
+            stream.by_count(count)
+    assert stream.by_count(np.int64(5)).bounds == stream.by_count(5).bounds
 
 
 def test_an_event_on_the_last_bound_is_a_stage_of_its_own():

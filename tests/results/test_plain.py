@@ -12,7 +12,8 @@ import pytest
 from pyarrow import parquet
 from wrong import fedvine
 
-from fedvine.core.text import cells, drawn
+from fedvine.core.text import cells, drawn, unguarded
+from fedvine.experiments.answers import read_tables, write_tables
 from fedvine.results.report import PAGE
 
 NASTY = ["[/red]", "[bold", r"$\frac{$", "$a$", "<script>alert(1)</script>", '=HYPERLINK("x","y")',
@@ -142,6 +143,19 @@ def test_a_picture_of_any_name(name):
         assert len(axes.legend().get_texts()) == 1
     axes.set_xticks([0], [drawn(name)])
     figure.savefig(io.BytesIO(), format="png")
+
+
+def test_names_that_look_like_guarded_ones_stay_apart():
+    names = ["=x", "'=x", "''=x", "'x", "-", "-1", "'-1"]
+    written = cells(pa.table({"name": names}))["name"].to_pylist()
+    assert [unguarded(name) for name in written] == names and len({*written}) == len(names)
+
+
+def test_names_with_line_ends_are_read_back_from_a_long_file(tmp_path):
+    names = [f"user\n{n}" for n in range(60_000)]
+    written = pa.table({"client": names, "user": names, "item": names, "score": [0.5] * 60_000})
+    write_tables(tmp_path / "all.csv", iter([written]))
+    assert read_tables(str(tmp_path / "all.csv"))["item"].to_pylist() == names
 
 
 def test_numbers_in_csv_stay_numbers():

@@ -31,3 +31,12 @@ def find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     inside = at < len(keys)
     inside[inside] = keys[at[inside]] == wanted[inside]
     return np.where(inside, at, -1)
+
+
+def places(numbers: np.ndarray, count: int) -> list[np.ndarray]:
+    """Return where each of 0 to ``count`` - 1 stands in ``numbers`` (int [n]), ascending.
+
+    It is one pass whatever ``count`` is, as numbers of two bytes are sorted by their digits.
+    """
+    order = np.argsort(numbers.astype(np.min_scalar_type(count)), kind="stable")
+    return np.split(order, np.cumsum(np.bincount(numbers, minlength=count))[:-1])

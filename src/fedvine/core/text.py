@@ -20,6 +20,7 @@ from rich.text import Text
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _NUMBER = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
 _FORMULA = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
+_GUARDED = _FORMULA.replace("^", "^'*")     # also text that looks as :func:`cells` makes it
 _LATEX = {**{c: f"\\{c}" for c in "{}$&#_%"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
           "|": r"\textbar{}", "±": r"$\pm$", "×": r"$\times$", "†": r"\dag{}", "‡": r"\ddag{}"}
@@ -96,7 +97,7 @@ def plain(text: str) -> str:
 
 def unguarded(name: str) -> str:
     """Return the text of which :func:`cells` made ``name``, or ``name`` if it made it of none."""
-    return name[1:] if name[:1] == "'" and re.match(_FORMULA, name[1:]) else name
+    return name[1:] if name[:1] == "'" and re.match(_GUARDED, name[1:]) else name
 
 
 def cells(table: pa.Table) -> pa.Table:
@@ -110,7 +111,7 @@ def cells(table: pa.Table) -> pa.Table:
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
             text = table.column(i)
             formula = compute.and_(
-                compute.match_substring_regex(text, _FORMULA),
+                compute.match_substring_regex(text, _GUARDED),
                 compute.invert(compute.match_substring_regex(text, f"^{_NUMBER}$")))
             guarded = compute.binary_join_element_wise(pa.scalar("'", field.type), text,
                                                        pa.scalar("", field.type))

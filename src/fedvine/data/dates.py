@@ -6,6 +6,8 @@ plain numbers, True for UTC, or the name of a zone.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -40,10 +42,9 @@ def time_of(text: str, dates: Dates = True) -> float:
     """
     if text == "now":
         return time.time()
-    try:
-        return float(text)
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        if math.isfinite(found := float(text)):
+            return found
     try:
         found = datetime.fromisoformat(text)
         zone = UTC if dates is True else zone_of(str(dates))

@@ -19,6 +19,7 @@ from scipy.sparse import csr_matrix, hstack, issparse
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic_folder
+from fedvine.core.lookup import places
 from fedvine.data.edge_rows import EdgeRows, place
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import EDGES
@@ -173,7 +174,7 @@ class Graph:
                        rows=None if self.rows is None else self.rows.of(number))
 
     def kept(self, mask: np.ndarray) -> Graph:
-        """Return the same nodes with the edges of ``mask`` (bool [E]) alone."""
+        """Return the same nodes with the edges of ``mask`` (bool [E], or numbers) alone."""
         came = self.came and self.came._replace(edge=self.came.edge[mask])
         return replace(self, edges=np.ascontiguousarray(self.edges[:, mask]), came=came)
 
@@ -260,7 +261,10 @@ class Graph:
         columns = (self.owner.column,) if self.owner else ()
         of, names = ((self.owner.of, self.owner.names) if self.owner and self.owned(by) else
                      dealt(self, by, k, seed, columns, (len(self), "nodes"), "partition_nodes"))
-        whole = Split({n: self.induced(np.flatnonzero(of == i), f"{self.name}/{n}")
+        a, b = of[self.edges]
+        nodes, inside = places(of, len(names)), np.flatnonzero(a == b)
+        edges = [inside[at] for at in places(a[inside], len(names))]
+        whole = Split({n: self.kept(edges[i]).induced(nodes[i], f"{self.name}/{n}")
                        for i, n in enumerate(names)}, self, by)
         return whole.only(clients) if clients else whole
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
+from fedvine.core.lookup import places
 
 if TYPE_CHECKING:
     from fedvine.data.stream import EventStream
@@ -163,9 +164,9 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str],
     """
     stream, owner = ends(stream, owner)
     seen = first_seen(stream, owner)
-    found = {}
+    found, rows = {}, places(owner, len(names))
     for k, name in sorted(enumerate(names), key=lambda pair: pair[1]):
-        part = stream.take(np.flatnonzero(owner == k))
+        part = stream.take(rows[k])
         if part.bipartite:
             (src, users), (dst, items) = relabel(part.src), relabel(part.dst)
             items = np.append(items, listed(stream, items, k, owner_of))

@@ -198,7 +198,8 @@ def read_tables(out: str) -> pa.Table:
             found = pa.Table.from_pylist([json.loads(line) for line in file])
     else:
         texts = {name: pa.string() for name in (*WANTED, "as_of", "run", "model")}
-        found = csv.read_csv(out, convert_options=csv.ConvertOptions(column_types=texts))
+        found = csv.read_csv(out, parse_options=csv.ParseOptions(newlines_in_values=True),
+                             convert_options=csv.ConvertOptions(column_types=texts))
         for name in WANTED:
             names = found[name].dictionary_encode().combine_chunks()
             plain = pa.array(map(unguarded, names.dictionary.to_pylist()), pa.string())

@@ -153,8 +153,9 @@ class Columns:
         """Return SQL of FLOAT, and its kind: a number, or a hash 0..HASHES - 1 of a category.
 
         Text is a category, but not where a source has no types and all cells are numbers, all are
-        dates, or all are true or false; dates are seconds. An empty cell of a category is -1; of
-        numbers it is refused. ``known``: the kind that it had when a run began, and has now.
+        dates, or all are true or false; dates are seconds, as float32 holds them (to two minutes).
+        An empty cell of a category is -1; of numbers it is refused. ``known``: the kind that it had
+        when a run began, and has now.
         """
         kind, name = self.types[role], self.names[role]
         text = kind == "VARCHAR" or kind.startswith("ENUM")
@@ -248,6 +249,8 @@ class Columns:
         """
         read = {form: f"epoch(try_strptime(trim({role}), {literal(form)}))" for form in _FORMS}
         there = f"{role} IS NULL OR lower(trim({role})) IN {NONE}"
+        if not self._all(f"{there} OR regexp_matches(trim({role}), '^[0-9]')"):     # "infinity"
+            return []
         fit = ", ".join(f"bool_and({x} IS NOT NULL OR {there})" for x in read.values())
         some = self._row(f"SELECT {fit} FROM (SELECT * FROM raw LIMIT 1000)")
         spans = {}

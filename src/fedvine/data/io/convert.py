@@ -50,6 +50,9 @@ def from_pyg(data: TemporalData, *, bipartite: bool | None = None,
     return stream_of(columns, bipartite, name)
 
 
+_WHOLE = {"y": (-2**31, 2**31 - 1), "deleted": (0, 1)}      # columns, and their range
+
+
 def stream_of(columns: dict[str, np.ndarray], bipartite: bool | None, name: str) -> EventStream:
     """Return the stream of ``columns``, which are those of :func:`from_pyg`, as arrays [E, ...]."""
     edges = len(columns["t"])
@@ -58,8 +61,17 @@ def stream_of(columns: dict[str, np.ndarray], bipartite: bool | None, name: str)
     for column, values in columns.items():
         if len(values) != edges:
             raise FedvineError(f'{name}: "{column}" has {len(values)} rows and "t" has {edges}.')
+        if column != "msg" and values.size != edges:
+            raise FedvineError(f'{name}: "{column}" has the shape {values.shape}, and needs one '
+                               "value for each edge.")
+        if column in _WHOLE and ((values % 1 != 0) | (values < _WHOLE[column][0])
+                                 | (values > _WHOLE[column][1])).any():
+            raise FedvineError(f'{name}: "{column}" holds a value that is no whole number from '
+                               "{} to {}.".format(*_WHOLE[column]))
         if not np.isfinite(values).all():
             raise FedvineError(f'{name}: "{column}" holds a value that is not finite.')
+    columns = {column: values if column == "msg" else values.reshape(-1)
+               for column, values in columns.items()}
     order = np.argsort(columns["t"], kind="stable")
     columns = {column: values[order] for column, values in columns.items()}
     src, dst = columns["src"], columns["dst"]
@@ -73,7 +85,7 @@ def stream_of(columns: dict[str, np.ndarray], bipartite: bool | None, name: str)
     features = columns["msg"].reshape(edges, -1) if "msg" in columns else None
 
     def typed(column: str, dtype: type) -> np.ndarray | None:
-        return columns[column].reshape(edges).astype(dtype) if column in columns else None
+        return columns[column].astype(dtype) if column in columns else None
 
     return EventStream(
         src, dst, columns["t"].astype(np.float64 if columns["t"].dtype.kind == "f" else np.int64),
@@ -145,13 +157,13 @@ def from_dgdata(data: Any, *, bipartite: bool | None = None, name: str = "tgm") 
         if getattr(data, field, None) is None:
             raise FedvineError(f'{name}: the DGData has no "{field}".')
     time, mask, ends = (np.asarray(getattr(data, field)) for field in _NEEDED)
+    mask = np.flatnonzero(mask) if mask.dtype == bool else mask
     if ends.ndim != 2 or ends.shape[1] != 2 or len(mask) != len(ends) or (
             len(mask) and not 0 <= mask.min() <= mask.max() < len(time)):
         raise FedvineError(f"{name}: edge_index has the shape {ends.shape} and edge_mask names "
                            f"{len(mask)} of {len(time)} events; give two nodes and an event for "
                            "each edge.")
-    columns = {"src": ends[:, 0].astype(np.int64), "dst": ends[:, 1].astype(np.int64),
-               "t": time[mask]}
+    columns = {"src": ends[:, 0], "dst": ends[:, 1], "t": time[mask]}
     if getattr(data, "edge_x", None) is not None:
         columns["msg"] = np.asarray(data.edge_x)
     return stream_of(columns, bipartite, name)

@@ -304,7 +304,7 @@ def numbers(connection: duckdb.DuckDBPyConnection, source: Source, label: str,
             if row != rows:
                 raise FedvineError(f"{label} changed while it was read; read it again.")
     left = np.flatnonzero(~some) if source.untyped else np.zeros(0, int)
-    left = left[_of_text(connection, source, [columns[j] for j in left])]
+    left = left[_of_text(connection, relation, [columns[j] for j in left])]
     truths = left[_of_truths(connection, relation, [columns[j] for j in left])]
     for j in truths.tolist():
         x[:, j] = connection.sql(f"SELECT lower({columns[j]}) = 'true' AS f0 FROM {relation}"
@@ -318,14 +318,14 @@ def numbers(connection: duckdb.DuckDBPyConnection, source: Source, label: str,
     return _without(x, left), [c for j, c in enumerate(picked) if j not in set(left.tolist())]
 
 
-def _of_text(connection: duckdb.DuckDBPyConnection, source: Source, columns: Sequence[str]
+def _of_text(connection: duckdb.DuckDBPyConnection, relation: str, columns: Sequence[str]
              ) -> np.ndarray:
     """Return which of these columns, none of which holds a number, hold text: bool [C]."""
     if not columns:
         return np.zeros(0, bool)
     found = connection.execute("SELECT " + ", ".join(
         f"coalesce(bool_or({c} IS NOT NULL AND TRY_CAST({c} AS DOUBLE) IS NULL), false)"
-        for c in columns) + f" FROM {source.relation}").fetchall()
+        for c in columns) + f" FROM (SELECT * FROM {relation})").fetchall()
     return np.array(found[0], bool)
 
 
@@ -487,7 +487,8 @@ def _since(table: OneTable, roles: dict[str, str], sql: dict[str, str | None], r
            dates: Dates) -> np.ndarray:
     """Return the time from which each row's node is listed, float64 [n]; -inf where none is said.
 
-    Raises :class:`FedvineError` where the column of times holds text, or dates beside plain times.
+    Raises :class:`FedvineError` where the column of times holds text, or dates beside plain times
+    or the other way round.
     """
     role = next((role for role, column in list(roles.items())[1:] if column == SINCE), None)
     if role is None:
@@ -496,10 +497,12 @@ def _since(table: OneTable, roles: dict[str, str], sql: dict[str, str | None], r
         raise FedvineError(f'{table.label}: column "{SINCE}" says from what time on a node is '
                            "listed, and holds text; write dates or numbers, as in the column of "
                            "times of the edges, or give the column another name.")
-    if not dates and "epoch(" in str(sql[role]):
-        raise FedvineError(f'{table.label}: column "{SINCE}" holds dates, and the edges have times '
-                           "that are plain numbers; write both in one way.")
     times = rows[role].to_numpy(zero_copy_only=False).astype(np.float64)
+    held, others = ("dates" if told else "plain numbers" for told in (
+        "epoch(" in str(sql[role]), dates))
+    if held != others and not np.isnan(times).all():
+        raise FedvineError(f'{table.label}: column "{SINCE}" holds {held}, and the times of the '
+                           f"edges are {others}; write both in one way.")
     return np.where(np.isnan(times), -np.inf, times)
 
 

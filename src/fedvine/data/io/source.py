@@ -86,8 +86,12 @@ def exists(source: str | os.PathLike[str]) -> bool:
 
 
 def _fitting(pattern: str | os.PathLike[str]) -> list[Path]:
-    return [Path(p) for p in glob.glob(str(pattern), recursive=True)  # noqa: PTH207 (any root)
-            ] if glob.has_magic(str(pattern)) else []
+    if not glob.has_magic(str(pattern)):
+        return []
+    path = Path(pattern)
+    root = next((p for p in path.parents if p.is_dir()), Path())    # also called with brackets
+    fits = os.path.join(glob.escape(str(root)), path.relative_to(root))  # noqa: PTH118
+    return [Path(p) for p in glob.glob(fits, recursive=True)]  # noqa: PTH207 (any root)
 
 
 def title(source: str | os.PathLike[str]) -> str:
