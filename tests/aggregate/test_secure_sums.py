@@ -120,7 +120,7 @@ def test_two_of_four_may_not():
 
 
 def test_the_quorum_may_ask_for_more_than_the_masks_do():
-    with pytest.raises(FedvineError, match="bob did not answer sum_keys"):
+    with pytest.raises(FedvineError, match="bob did not answer the call sum_keys"):
         carry_out(MockClients, quorum=1.0, away={(t, 1): {"bob"} for t in range(4)})
 
 

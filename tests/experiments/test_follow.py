@@ -268,8 +268,8 @@ def test_forecasts_are_written_after_a_kill_at_any_step(monkeypatch, place, befo
     follow(grow(75), forecasts="all.csv")
     assert Path("all.csv").read_text() == found
     assert follow(forecasts="all.csv")[0] == (
-        "5 rows wait for the end of their stage (80), an event at or past it; --now learns them at "
-        "once.")
+        "5 rows wait for the end of their stage (80); no event at or after that has come yet "
+        "(--now learns them at once).")
     Path("all.csv").unlink()
     assert "rows in all.csv" in follow(forecasts="all.csv")[-1]
 

@@ -18,7 +18,7 @@ from fedvine.experiments import nights
 from fedvine.experiments.erase import erase
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.living.gate import Closed, Gate
+from fedvine.living.gate import Closed, Gate, _of_counts
 
 HEAD = "user,item,at,town\n"
 
@@ -261,7 +261,7 @@ def test_the_command_says_so():
     assert one["level"] == "info" and one["stage"] == one["stages"] and "scores" in one
     assert fedvine("rollback", "run")[0] == 0
     code, out, _ = fedvine("nights", "run")
-    assert code == 0 and "refused" in out and "back by 1" in out
+    assert code == 0 and "refused" in out and "1 taken back" in out
     assert "fedvine_rows" in fedvine("metrics", "run")[1]
     Path("shop.toml").write_text(Path("shop.toml").read_text() + '\nnotify = "touch x"\n')
     assert fedvine("run", "shop.toml", "--out", "run")[0] == 2
@@ -271,9 +271,18 @@ def test_counts_of_weekdays_are_compared_with_their_own():
     gate = Gate(stop_on=("rows",))
     counts = np.array([100, 100, 100, 100, 100, 10, 10] * 6)
     plan = type("Plan", (), {"bounds": np.arange(len(counts) + 1) * 86_400.0})
-    assert not gate._counts(counts, plan, 40) and not gate._counts(counts, plan, 39)
+    assert gate._usual(counts, plan, 40) is gate._usual(counts, plan, 39) is None
     counts[40] = 100
-    assert gate._counts(counts, plan, 40) == ["stage 41 has 100 rows, usually 10"]
+    assert gate._usual(counts, plan, 40) == 10
+
+
+def test_stages_without_rows_are_one_reason():
+    plan = type("Plan", (), {"bounds": np.arange(9) * 86_400.0})
+    odd = [(2, 0, 8.0), (3, 0, 8.0), (4, 0, 7.5), (5, 90, 8.0), (7, 0, 8.0)]
+    assert _of_counts(odd, plan, False) == [
+        "stages 3 to 5 have no rows, usually 8", "stage 6 has 90 rows, usually 8",
+        "stage 8 has 0 rows, usually 8"]
+    assert _of_counts(odd[-1:], plan, True)[0].endswith("usually 8 (from 1970-01-08 UTC on)")
 
 
 @pytest.mark.parametrize(("error", "state"), [
@@ -325,7 +334,7 @@ def test_a_way_back_that_was_killed_at_its_end_is_finished(monkeypatch):
 
 
 @pytest.mark.parametrize(("more", "when", "words"), [
-    ({}, "20240109", "counts seconds"), ({}, "nan", "not a time"), ({}, "2999-01-01", "later than"),
+    ({}, "20240109", "counts seconds"), ({}, "nan", "is no time"), ({}, "2999-01-01", "later than"),
     ({"share": 0.5}, "2024-01-09", "draws other rows")])
 def test_times_and_shares_that_a_night_cannot_have(more, when, words):
     Path("shop.csv").write_text(HEAD + "".join(

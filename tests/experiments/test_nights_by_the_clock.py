@@ -114,7 +114,7 @@ def test_rows_wait_come_late_and_the_folder_says_zone_and_time():
     for wrong in ("[]", "{}", '{"stream": 1}', whole.replace("Europe/Berlin", "Nowhere")):
         kept.write_text(wrong)      # a folder may come from another person
         assert RunView.read("run").waiting == [
-            "Learned to 2024-05-09 CEST. Times are those of Europe/Berlin."]
+            "Learned to 2024-05-09 CEST. Times are given in Europe/Berlin."]
     kept.write_text(whole)
     code, _, said = fedvine("predict", "run", "--client", "ada", "--user", "u1")
     assert code == 0 and "As of 2024-05-09 CEST" in said

@@ -64,7 +64,7 @@ def test_a_run_with_dates_says_them_and_one_without_says_stages(tmp_path):
     periods, = [note for note in run["notes"] if note.startswith("Stages from 2013-01-01 UTC to")]
     assert "test 2013-04-01 UTC to 2013-05-01 UTC" in periods
     assert run["by_stage"]["rows"][0][:3] == ["2", "2013-01-31 UTC", "train"]
-    assert any(note.endswith("Times are those of UTC.") for note in run["notes"])
+    assert any(note.endswith("Times are given in UTC.") for note in run["notes"])
     assert run["path"] == "dated"           # and no folder of this machine
     summary = json.loads((tmp_path / "dated" / "summary.json").read_text())
     assert summary["dates"] is True and summary["bounds"][0] == START

@@ -51,7 +51,7 @@ def test_candidates_and_negatives_are_named(candidates, said):
 def test_means_that_are_not_over_all_clients_are_said_in_run_and_compare():
     task, of = LinkPrediction(), {"auc": 2, "mrr": 2, "auc_new": 1, "ndcg": 0}
     words = ("Means are over clients with at least 30 queries: 1 of 2 for new pairs. "
-             "No client has 30 for lists: the mean is over queries.")
+             "No client has 30 queries for lists: means are over all queries.")
     found = summary(of)
     assert words in " ".join(text(task, found))
     records = listed({"method": "ours", "data": "toys", "seed": 0}, found)

@@ -19,12 +19,13 @@ def nights(folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's
     from rich.table import Table
 
     from fedvine.experiments import nights as kept
-    table = Table("night, UTC", "stages", "rows", "seconds", "AUC", "MRR", "", box=None)
+    table = Table("night, UTC", "stages so far", "rows so far", "seconds", "AUC", "MRR", "",
+                  box=None)
     for line in kept.lines(folder):
         scores = line.get("scores", {})
-        said = (f"back by {line['back']}" if "back" in line else
+        said = (f"{line['back']} taken back" if "back" in line else
                 f"refused: {'; '.join(line['refused'])}" if "refused" in line else "")
-        table.add_row(line["at"][:16].replace("T", " "),
+        table.add_row(line["at"][:19].replace("T", " "),
                       *(f"{line[key]:,}" if key in line else "" for key in ("stages", "rows")),
                       str(line.get("seconds", "")),
                       *(f"{scores[key]:.3f}" if scores.get(key) is not None else "" for key in (
@@ -39,8 +40,8 @@ def rollback(
     """Take back the last nights of a run: its rows, memory and scores are as before them."""
     from fedvine.experiments import nights as kept
     when = kept.back(folder, nights)[:16].replace("T", " ")
-    print(f"{folder} is as it was on {when} UTC, before "
-          f"{'that night' if nights == 1 else 'those nights'}.")
+    first = "night" if nights == 1 else f"last {nights} nights that learned, the first"
+    print(f"{folder} is as it was before the {first} of {when} UTC. Refused nights do not count.")
 
 
 def erase(
@@ -145,5 +146,5 @@ def unit(
     from fedvine.experiments.nights import unit as made
     handed.check(Experiment.of_run(folder).data, folder)    # a night cannot be asked: --open-data
     line = made(folder, out, at, forecasts, notify)
-    print(f"Written to {out}: look at the files, and copy the unit and the timer to "
-          f"~/.config/systemd/user, or have them installed. For cron:\n{line}")
+    print(f"Written to {out}: check the files, then copy the service and the timer "
+          f"to ~/.config/systemd/user. For cron:\n{line}")

@@ -210,7 +210,7 @@ class Clients:
         needed = math.ceil((self.quorum if quorum is None else quorum) * len(chosen) - 1e-9)
         if answered < needed:
             why = "; ".join(f"{n}'s answer to {function.__name__} was refused, as {refused[n]}"
-                            if n in refused else f"{n} did not answer {function.__name__}"
+                            if n in refused else f"{n} did not answer the call {function.__name__}"
                             for n in missing)
             raise RoundAborted(f"{why} (stage {place[0]}, round {place[1]})")
         return Replies(kept, missing)

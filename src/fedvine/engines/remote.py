@@ -188,7 +188,7 @@ def gathered(futures: Mapping[str, Future[Any]], what: str) -> tuple[
         try:
             answers[name] = future.result()
         except Unreachable as error:
-            lost[name] = error, f"{name} did not answer {what}"
+            lost[name] = error, f"{name} did not answer the call {what}"
         except Refused as reason:
             lost[name] = reason, f"{name}'s answer to {what} was refused, as {reason}"
     return answers, lost

@@ -276,7 +276,7 @@ WantedBy=timers.target
 
 def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = "02:00",
          forecasts: str | None = None, notify: str | None = None) -> str:
-    """Write a night's experiment, systemd service and timer to ``out``; return a line for cron.
+    """Write a night's experiment, systemd service and timer to ``out``; return lines for cron.
 
     ``forecasts`` is a file, or a table of a database. Raises :class:`FedvineError` for a run that
     does not go on, and a time that is none.
@@ -317,7 +317,8 @@ def unit(folder: str | os.PathLike[str], out: str | os.PathLike[str], at: str = 
         with atomic(path, "w") as handle:
             handle.write(text)
     hour, minute = at.split(":")
-    return (f"{int(minute)} {int(hour)} * * * cd {shlex.quote(here)} && {shlex.join(night)}"
+    clock = f"CRON_TZ={zone}\n" if zone else ""
+    return clock + (f"{int(minute)} {int(hour)} * * * cd {shlex.quote(here)} && {shlex.join(night)}"
             + (f" && {shlex.join(after)}" if forecasts else "")).replace("%", r"\%")
 
 

@@ -133,7 +133,8 @@ def main() -> None:
     print(f"Done in {seconds(time.monotonic() - began)}. The run folders are {folder / 'run'} and "
           f"{folder / 'power'}; each client's memory stayed in {federation}/<client>/memory, with "
           "forecasts and labels:\n"
-          f"fedvine predict {federation}/JFK --all --out labels.parquet")
+          f"{Path(sys.executable).with_name('fedvine')} predict {federation}/JFK --all --out "
+          "labels.parquet")
     raise SystemExit(code)
 
 

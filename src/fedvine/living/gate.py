@@ -23,6 +23,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.dates import Dates, moment
 from fedvine.data.plan import Plan
 from fedvine.data.split import firsts
 from fedvine.data.stream import EventStream
@@ -74,7 +75,7 @@ class Gate(BaseModel):
         stream, column = kept.split.stream, kept.column
         order = np.concatenate([np.asarray(stream.order, float), np.asarray(rows.order, float)])
         stage = np.searchsorted(plan.bounds, order, side="right") - 1
-        many, found = len(plan), []
+        many, found, odd = len(plan), list[str](), list[tuple[int, int, float]]()
         counts = np.bincount(stage[(stage >= 0) & (stage < many)], minlength=many)
         shares = {}
         for what, ends in (("user", [stream.src, rows.src]), ("item", [stream.dst, rows.dst])):
@@ -88,8 +89,8 @@ class Gate(BaseModel):
             before = np.arange(max(t - self.nights, 0), t)
             if len(before) < self.nights:
                 continue
-            if "rows" in self.stop_on:
-                found += self._counts(counts, plan, t)
+            if "rows" in self.stop_on and (usual := self._usual(counts, plan, t)) is not None:
+                odd.append((t, int(counts[t]), usual))
             for what, share in shares.items() if "new" in self.stop_on else ():
                 usual = max(float(np.median(share[before])), 1 / max(counts[t], 1))
                 chance = np.sqrt(usual * (1 - usual) / max(counts[t], 1))
@@ -98,18 +99,19 @@ class Gate(BaseModel):
                                  f"usually {np.median(share[before]):.1%}")
             if "clients" in self.stop_on and column is not None:
                 found += self._silent(stream, rows, column, stage, t)
+        found = _of_counts(odd, plan, stream.dates) + found
         if found:
             raise Closed(found)
 
-    def _counts(self, counts: np.ndarray, plan: Plan, t: int) -> list[str]:
+    def _usual(self, counts: np.ndarray, plan: Plan, t: int) -> float | None:
+        """Return how many rows are usual where stage ``t`` has an unusual number, else None."""
         bounds = np.asarray(plan.bounds)
         same = np.arange(t)
         if abs(bounds[t + 1] - bounds[t] - DAY) <= 2 * 3600.0:     # a day, also of 23 or 25 hours
             weekday = np.round((bounds[t] - bounds[:t]) / DAY).astype(int) % WEEK == 0
             same = same[weekday] if weekday.sum() >= SAME else same
         usual = counts[same[-self.nights:]]
-        return [f"stage {t + 1} has {counts[t]:,} rows, usually {np.median(usual):,.0f}"
-                ] if self._far(counts[t], usual) else []
+        return float(np.median(usual)) if self._far(counts[t], usual) else None
 
     def _far(self, count: int, before: np.ndarray) -> bool:
         """Return whether a number of rows is far from the usual ones."""
@@ -179,3 +181,22 @@ def _means(clients: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[float, f
                     held.setdefault(f"{key} of {who}", []).append((float(scores[key]), many))
     return {name: (sum(value * n for value, n in found) / sum(n for _, n in found),
                    sum(n for _, n in found)) for name, found in held.items()}
+
+
+def _of_counts(odd: Sequence[tuple[int, int, float]], plan: Plan, dates: Dates) -> list[str]:
+    """Return a sentence for each stage, rows and usual rows; one for stages without rows."""
+    runs: list[list[tuple[int, int, float]]] = []
+    for one in odd:
+        follows = runs and one[1] == runs[-1][-1][1] == 0 and one[0] == runs[-1][-1][0] + 1
+        if follows:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    said = []
+    for run in runs:
+        (t, count, usual), many = run[0], len(run)
+        what = (f"stage {t + 1} has {count:,} rows" if many == 1 else
+                f"stages {t + 1} to {t + many} have no rows")
+        since = f" (from {moment(plan.bounds[t], dates)} on)" if dates else ""
+        said.append(f"{what}, usually {usual:,.0f}{since}")
+    return said

@@ -194,8 +194,8 @@ def sentences(facts: Mapping[str, Any]) -> list[str]:
     rest, late = facts.get("waiting", [0, 0])
     if rest or late:
         end, one = facts.get("next"), rest + late == 1
-        till = "" if as_of is not None else (", an event at or past it; --now learns "
-                                             f"{'it' if one else 'them'} at once")
+        till = "" if as_of is not None else ("; no event at or after that has come yet (--now "
+                                             f"learns {'it' if one else 'them'} at once)")
         found.append(("1 row waits for the end of its stage" if one else
                       f"{rest + late:,} rows wait for the end of their stage")
                      + ("" if end is None else f" ({moment(end, dates)})") + f"{till}.")

@@ -174,7 +174,7 @@ class RunView:
         as_of = self.kept.get("as_of")
         return (f"Learned to {dates.moment(self.bounds[-1], self.zone)}"
                 + ("" if as_of is None else f", as of {dates.moment(as_of, self.zone)}")
-                + f". Times are those of {dates.zone_name(self.zone)}.")
+                + f". Times are given in {dates.zone_name(self.zone)}.")
 
     @property
     def waiting(self) -> list[str]:

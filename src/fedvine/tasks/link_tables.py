@@ -85,7 +85,7 @@ class LinkShown(Shown):
         return " ".join([
             *([f"Means are over clients with at least {LEAST} queries: {', '.join(few)}."]
               if few else []),
-            *([f"No client has {LEAST} for {', '.join(none)}: the mean is over queries."]
+            *([f"No client has {LEAST} queries for {', '.join(none)}: means are over all queries."]
               if none else [])])
 
     def tables(self, task: Any, summary: Mapping[str, Any]) -> list[str | Rows]:
@@ -124,7 +124,8 @@ class LinkShown(Shown):
             (unasked, f"{unasked:,} without a negative")) if count]
         said = [*([f"Positives not asked: {', '.join(reasons)}."] if reasons else []),
                 *([f"{f'All {n:,}' if few == n else f'{few:,} of {n:,}'} positives had fewer than "
-                   f"{task.negatives:,} negatives: all there were."] if few else []),
+                   f"{task.negatives:,} possible negatives: all of them were used."]
+                  if few else []),
                 self.partial({key: (of, sum(key in scores for scores in found["client"].values()))
                          for key, of in found.get("of", {}).items()})]
         return " ".join(text for text in said if text)
