@@ -104,7 +104,7 @@ def test_rows_wait_come_late_and_the_folder_says_zone_and_time():
     assert found.plan.period(len(found.plan) - 1) == "live"
     view = RunView.read("run")
     assert view.learned == ("Learned to 2024-05-09 CEST, as of 2024-05-09 02:00 CEST. Times are "
-                            "those of Europe/Berlin.")
+                            "given in Europe/Berlin.")
     assert view.dump()["notes"][0] == view.learned
     page = report(["run"], "report.html").read_text()
     assert "as of" in page and "2024-05-09 02:00 CEST" in page and "rows wait" in page
