@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PydanticUserError,
     TypeAdapter,
     ValidationError,
     field_validator,
@@ -289,9 +291,18 @@ class Data(BaseModel):
 def load(name: str, folder: str | Path | None = None, **options: Any) -> Any:
     """Load a data set by its name; ``folder`` holds its own files where it needs some.
 
-    Raises :class:`FedvineError` if the name is unknown, or its files cannot be found or read.
+    Raises :class:`FedvineError` if the name is unknown, its files cannot be found or read, or an
+    option is of another type than the data set takes.
     """
     found = registry.find("datasets", name)
+    with contextlib.suppress(NameError, PydanticUserError):     # hints for type checkers alone
+        hints = get_type_hints(found.load)
+        for option, value in options.items():
+            try:
+                TypeAdapter(hints.get(option, Any)).validate_python(value, strict=True)
+            except ValidationError as error:
+                raise FedvineError(f"data.options has {option} = {value!r}: "
+                                   f"{error.errors()[0]['msg']}.") from error
     made = _call(found.load, None if folder is None else Path(folder), **options)
     if getattr(found, "DATES", False):
         made.dates = True
@@ -341,14 +352,7 @@ def is_file(source: str) -> bool:
 
 
 def _call(function: Any, *given: Any, **options: Any) -> Any:
-    """Call a loader; raise :class:`FedvineError` for an option that it does not take."""
-    hints = get_type_hints(function)
-    for name, value in options.items():
-        try:
-            options[name] = TypeAdapter(hints.get(name, Any)).validate_python(value)
-        except ValidationError as error:
-            raise FedvineError(f"data.options has {name} = {value!r}: "
-                               f"{error.errors()[0]['msg']}.") from error
+    """Call a function; raise :class:`FedvineError` for an option that it does not take."""
     try:
         return function(*given, **options)
     except TypeError as error:
