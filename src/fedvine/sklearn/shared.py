@@ -252,7 +252,7 @@ def ends(edges: Any, count: int, named: bool) -> np.ndarray:
 
 def _rows(edges: np.ndarray) -> np.ndarray:
     """Return row numbers as int64 [2, E]; raise :class:`FedvineError` for what is none."""
-    values = pd.to_numeric(edges.reshape(-1), errors="coerce")
+    values: Any = pd.to_numeric(edges.reshape(-1), errors="coerce")
     other = ~(np.isfinite(values) & (values % 1 == 0))
     if other.any():
         raise FedvineError(f'An edge joins "{edges.reshape(-1)[int(other.argmax())]}", which is no '
