@@ -1,5 +1,6 @@
 """Random numbers, look-ups, queries, units, settings and names of other packages."""
 
+import sys
 from typing import Annotated
 
 import numpy as np
@@ -208,7 +209,8 @@ def test_a_name_that_is_used_here_is_not_another_packages(package):
     assert "built-in" not in registry.first_lines("methods")["edgebank"]
 
 
-def test_a_package_that_cannot_be_loaded_stops_no_list(package, tmp_path):
+def test_a_package_that_cannot_be_loaded_stops_no_list(package, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "others_methods", raising=False)
     (tmp_path / "others_methods.py").write_text("import not_there")
     assert "mine" not in registry.methods()
     assert "No module named 'not_there'" in registry.first_lines("methods")["mine"]

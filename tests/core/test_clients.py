@@ -73,7 +73,7 @@ def test_a_quorum_is_rounded_up_to_whole_clients(quorum, enough):
         if answering >= enough:
             assert made.finish().summary["stages"] == 4
         else:
-            with pytest.raises(FedvineError, match=r"answer receive .stage 1, round 1. in 3"):
+            with pytest.raises(FedvineError, match=r"call receive .stage 1, round 1. in 3"):
                 made.finish()
 
 
