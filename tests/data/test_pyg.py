@@ -70,7 +70,7 @@ def test_data_that_is_no_stream():
     with pytest.raises(FedvineError, match=r'"t" has the shape \(2, 2\)'):
         from_pyg(TemporalData(src=t, dst=t, t=torch.stack([t, t])))
     for y in ([0.2, 1.0], [2 ** 40, 1]):
-        with pytest.raises(FedvineError, match='"y" holds a value that is no whole number'):
+        with pytest.raises(FedvineError, match='"y" holds a value that is not a whole number'):
             from_pyg(TemporalData(src=t, dst=t, t=t, y=torch.tensor(y)))
     assert from_pyg(TemporalData(src=t + 7, dst=t + 9, t=t.flip(0)[:, None])).t.tolist() == [0, 1]
     with pytest.raises(FedvineError, match="has no rows"):

@@ -132,7 +132,7 @@ def test_the_periods_by_value_where_a_bound_lies_on_the_share():
 def test_a_number_of_edges_is_whole():
     stream = tiny_stream(20, 0)
     for count in (1.5, "3", True):
-        with pytest.raises(FedvineError, match="is no number of edges"):
+        with pytest.raises(FedvineError, match="is not a number of edges"):
             stream.by_count(count)
     assert stream.by_count(np.int64(5)).bounds == stream.by_count(5).bounds
 

@@ -152,9 +152,10 @@ def package_of(name: str) -> str | None:
     Raises :class:`FedvineError` if there is no such method.
     """
     found = method(name)
-    for other, place in _places("methods").items():
-        if not isinstance(place, str) and (other == name or found in vars(_opened(place)).values()):
-            return f"{place.dist.name} {place.dist.version}" if place.dist else place.value
+    for place in _places("methods").values():
+        with contextlib.suppress(FedvineError):     # of a package that holds other methods
+            if not isinstance(place, str) and found in vars(_opened(place)).values():
+                return f"{place.dist.name} {place.dist.version}" if place.dist else place.value
     return None
 
 

@@ -187,7 +187,7 @@ def by_count(stream: EventStream, count: int, *, val: float = 0.15, test: float 
     """
     _check(stream)
     if isinstance(count, bool) or not isinstance(count, int | np.integer):
-        raise FedvineError(f"{count!r} is no number of edges; give a whole number.")
+        raise FedvineError(f"{count!r} is not a number of edges; give a whole number.")
     if not 1 <= count <= len(stream):
         raise FedvineError(f"A stage of {count} edges does not fit {stream.name} with "
                            f"{len(stream)}; choose between 1 and that.")

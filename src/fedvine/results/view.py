@@ -386,7 +386,7 @@ class Group:
 
     @property
     def names(self) -> list[str]:
-        """Return method, data and seed of each run as far as they differ, else the folder."""
+        """Return method, data and seed of each run as far as they differ; equal ones by folder."""
         columns = [values for values in zip(*(run.names for run in self.runs), strict=True)
                    if len(set(values)) > 1]
         found = [", ".join(row) for row in zip(*columns, strict=True)] or [

@@ -66,7 +66,7 @@ def stream_of(columns: dict[str, np.ndarray], bipartite: bool | None, name: str)
                                "value for each edge.")
         if column in _WHOLE and ((values % 1 != 0) | (values < _WHOLE[column][0])
                                  | (values > _WHOLE[column][1])).any():
-            raise FedvineError(f'{name}: "{column}" holds a value that is no whole number from '
+            raise FedvineError(f'{name}: "{column}" holds a value that is not a whole number from '
                                "{} to {}.".format(*_WHOLE[column]))
         if not np.isfinite(values).all():
             raise FedvineError(f'{name}: "{column}" holds a value that is not finite.')
