@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -249,6 +250,12 @@ OTHERS = {
 def test_a_folder_of_another_experiment_names_each_key(run, name):
     more, *words = OTHERS[name]
     refused([*RUN, *more], "run holds a run of another experiment", *words)
+
+
+def test_long_values_are_cut_to_where_they_differ():
+    ours, theirs = ({"data": {"source": f"{'a' * 90}{end}{'b' * 90}"}} for end in "xy")
+    said = run_folder.difference(ours, theirs)
+    assert re.fullmatch(r"data.source is \.{3}a+yb+\.{3} there and \.{3}a+xb+\.{3} here", said)
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -361,8 +361,9 @@ def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
                 continue
             key = place.removeprefix("data.experiment.")
             key = key.replace("method.aggregate.", "aggregate.")
-            found.setdefault(key, f"{key} is {_said(there.get(place))} there and "
-                                  f"{_said(here.get(place))} here")
+            found.setdefault(key,
+                f"{key} is {_said(there.get(place), here.get(place))} there and "
+                f"{_said(here.get(place), there.get(place))} here")
     if "method.name" in found:      # another method has other fields
         found = {k: v for k, v in found.items() if not k.startswith("method.") or k[7:] == "name"}
     causes = {k: v for k, v in found.items() if not _follows(k)} or found
@@ -385,6 +386,11 @@ def _flat(table: Mapping[str, Any], under: str = "") -> dict[str, Any]:
     return flat
 
 
-def _said(value: Any) -> str:
-    text = "not set" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:20]}...{text[-37:]}"
+def _said(value: Any, other: Any) -> str:
+    """Return a value for a sentence: of a long one, where it differs from the other."""
+    text, beside = ("not set" if v is None else repr(v) for v in (value, other))
+    if len(text) <= 60:
+        return text
+    differs = next((i for i, a in enumerate(text) if beside[i:i + 1] != a), len(text))
+    at = max(0, min(differs - 15, len(text) - 54))
+    return f"{'...' * (at > 0)}{text[at:at + 54]}{'...' * (at + 54 < len(text))}"

@@ -314,7 +314,7 @@ class Columns:
                                f'"{short(value or "")}" {self.place(first)}, {what}; {remedy}.')
 
     def place(self, row: int) -> str:
-        """Return where a row of ``raw`` (from 0) is: by its key, its file, or its number."""
+        """Return where a row of ``raw`` (from 0) is: by its key, file, number, or cells."""
         if "key" in self.types:
             key, = self._row(f"SELECT CAST(key AS VARCHAR) FROM raw WHERE rowid = {row}")
             return f'where "{self.names["key"]}" is "{short(key or "")}"'
@@ -323,7 +323,14 @@ class Columns:
             if row < count:
                 return f"in row {row + 1} of {file}"
             row -= count
-        return f"in row {row + 1}"
+        if self.table != "the query":
+            return f"in row {row + 1}"
+        roles = [role for role in self.names if role in self.types]     # it is in no file
+        cells = self._row(f"SELECT {', '.join(f'CAST({r} AS VARCHAR)' for r in roles)} FROM raw "
+                          f"WHERE rowid = {row}")
+        return f"in its row {row + 1} (" + ", ".join(
+            f'{self.names[r]} "{short(c or "", 40)}"' for r, c in zip(roles, cells, strict=True)
+            ) + ")"
 
     def _all(self, condition: str) -> bool:
         query = f"SELECT bool_and(coalesce({condition}, false)) FROM "

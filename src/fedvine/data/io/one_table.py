@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from fedvine.core.errors import FedvineError, near
-from fedvine.core.text import short
+from fedvine.core.errors import FedvineError
 from fedvine.data.io import source as sources
 from fedvine.data.io.columns import Columns
 from fedvine.data.io.parts import literal
@@ -35,11 +34,7 @@ class OneTable(NamedTuple):
     def check(self, roles: dict[str, str]) -> None:
         """Raise :class:`FedvineError` for a column that is not there, or has two roles."""
         _different(self.label, roles)
-        known = self.source.columns
-        for column in roles.values():
-            if column not in known:
-                raise FedvineError(f'{self.label} has no column "{column}"{near(column, known)}; '
-                                   f"it has {short(', '.join(known), 200)}.")
+        self.source.need(self.label, roles.values())
 
     def raw(self, roles: dict[str, str], more: Sequence[str] = (), missing: Sequence[str] = ()
             ) -> Columns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,11 @@ class Source(NamedTuple):
     steady: bool = True
     parts: tuple[tuple[str, str], ...] = ()
 
+    def need(self, label: str, wanted: Iterable[str]) -> None:
+        """Raise :class:`FedvineError` that names each of the ``wanted`` columns it lacks."""
+        if lacks := [f'"{c}"{near(c, self.columns)}' for c in wanted if c not in self.columns]:
+            raise FedvineError(f"{label} has no column {', no '.join(lacks)}; it has "
+                               f"{short(', '.join(self.columns), 200)}.")
 
 
 class Part(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from fedvine.core.errors import FedvineError, NotWritten, near
+from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic_folder, cache_folder, work_folder
 from fedvine.core.text import short
 from fedvine.data.calendar import zone_of
@@ -98,11 +98,7 @@ class Wanted:
 
     def raw(self, source: Source, label: str) -> str:
         """Return the SQL for table ``raw``; raises :class:`FedvineError` for a missing column."""
-        for column in self.names():
-            if column not in source.columns:
-                known = list(source.columns)
-                raise FedvineError(f'{label} has no column "{column}"{near(column, known)}; '
-                                   f"it has {short(', '.join(known), 200)}.")
+        source.need(label, self.names())
         columns = {role: cell(source.columns[c], () if role == "t" else self.missing)
                    for role, c in self.roles.items()}
         if self.key is not None:
