@@ -296,6 +296,8 @@ def test_a_night_that_breaks_off_is_not_ok(monkeypatch, error, state):
     tell = f"{sys.executable} -c \"import sys; open('told.json','w').write(sys.stdin.read())\""
     assert fedvine("run", "shop.toml", "--out", "run", "--notify", tell)[0] != 0
     assert json.loads(Path("told.json").read_text())["state"] == state
+    assert fedvine("run", "auto", "--data", "gone.csv", "--notify", tell)[0] == 2
+    assert "gone.csv does not exist" in Path("told.json").read_text()
 
 
 def test_a_correction_of_a_night_that_is_refused_changes_nothing():

@@ -11,6 +11,7 @@ import sys
 import threading
 import time as clock
 from collections.abc import Iterator
+from functools import partial
 from json import dump, dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -108,15 +109,15 @@ def run(
     if automatic is not None:
         whole, name = automatic
         out = out or Path("runs") / f"{name}-s{whole.get('seed', 0)}"
-        with _stoppable(out):
-            experiment = command.chosen(whole, out, budget=budget, by=by, keep=keep,
-                                        as_of=as_of, say=options.tell)
+        ready = partial(command.chosen, whole, out, budget=budget, by=by, keep=keep, as_of=as_of,
+                        say=options.tell)
     elif budget is not None or by is not None:
         raise FedvineError(f"--{'budget' if budget is not None else 'by'} belongs to fedvine run "
                            "auto; leave it out.")
     else:
         experiment, name = command.from_command(what, *words)
         out = out or Path("runs") / f"{name}-s{experiment.seed}"
+        ready = partial(lambda found: found, experiment)
     from fedvine.experiments import progress
     from fedvine.experiments.track import check, tracked
     from fedvine.results.view import RunView, records
@@ -137,6 +138,7 @@ def run(
                 dump(records(out), file, indent=1)
 
     with _stoppable(out), _told(notify, out):
+        experiment = ready()
         if stay:
             from fedvine.experiments.follow import follow
             follow(experiment, out, every=options.seconds_of(every or "60s"), forecasts=forecasts,

@@ -3,7 +3,7 @@
     python -m fedvine.federation.demo [FOLDER]
 
 FOLDER is ``demo-federation`` if not given, and must not exist. Two runs, with the same kits: links
-(FedLink, on tables of flights), and classes of nodes (POWER, on tables of aircraft).
+(FedLink, on tables of flights), and classes of nodes (power_plus, on tables of aircraft).
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ deadline = 60.0
 silence = 6.0
 save_every = 5.0
 """
-POWER = """\
+CLASSES = """\
+method = "power_plus"
 stages = 2              # classes a task
 deadline = 60.0
 silence = 6.0
 save_every = 5.0
-[method]
-name = "power"
-rounds = 10
 """
 
 
@@ -109,7 +107,7 @@ class Show:
 
 
 def main() -> None:
-    """Make kits, start four processes, kill one, start it again, print the table; then POWER."""
+    """Make kits, start four processes, kill one, start it again, print the table; then classes."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-federation").absolute()
     began = time.monotonic()
     if folder.exists():
@@ -121,18 +119,19 @@ def main() -> None:
     federation = folder / "federation"
     kits.local(federation, list(flown))
     (folder / "experiment.toml").write_text(EXPERIMENT)
-    (folder / "power.toml").write_text(POWER)
+    (folder / "classes.toml").write_text(CLASSES)
     print(f"Kits, certificates and tables are in {folder} "
           f"({seconds(time.monotonic() - began)}).\nA server and three clients start now: four "
           "processes, mutual TLS, each table with its owner.", flush=True)
     show = Show(folder, {name: links(file) for name, file in flown.items()})
     code = show.serve("experiment.toml", "run", show.one_dies)
-    print("\nThe same clients join with tables of aircraft, whose makers POWER learns.", flush=True)
+    print("\nThe same clients join with tables of aircraft, whose makers power_plus learns. The "
+          "server knows a maker by a pseudonym alone, such as class 82e1be96.", flush=True)
     show = Show(folder, {name: nodes(files) for name, files in aircraft.items()})
-    code = show.serve("power.toml", "power", lambda server: None) or code
+    code = show.serve("classes.toml", "classes", lambda server: None) or code
     print(f"Done in {seconds(time.monotonic() - began)}. The run folders are {folder / 'run'} and "
-          f"{folder / 'power'}; each client's memory stayed in {federation}/<client>/memory, with "
-          "forecasts and labels:\n"
+          f"{folder / 'classes'}; each client's memory stayed in {federation}/<client>/memory, "
+          "with forecasts and labels:\n"
           f"{Path(sys.executable).with_name('fedvine')} predict {federation}/JFK --all --out "
           "labels.parquet")
     raise SystemExit(code)

@@ -287,18 +287,25 @@ class PowerPlus(choice.Choosing):
         held = server.closed
         chosen, T = self.trials()[held["chosen"]], max(held["tried"], 1)
         alone = self.trials().index(chosen._replace(net=0.0))
-        found = {"chosen": chosen._asdict(), "right": float(held["right"][alone] / T),
-                 "level": prior.Level(*held["level"])._asdict(),
-                 "alerts": class_measures.alerts(self.held_back(server))}
-        if held["level"][1] == prior.FAINT:
-            found["said"] = {"level": "On labelled nodes that were held back no score was right as "
-                                      "often as naming the commonest class, so that is the answer."}
+        level, right = prior.Level(*held["level"]), float(held["right"][alone] / T)
+        said = {
+            "chosen": "The answers that were best on labelled nodes held back: regression with "
+                      f"ridge {chosen.ridge} {'with' if chosen.own else 'without'} the node's own "
+                      f"features, scores averaged {chosen.steps} times over neighbours; beside it "
+                      f"mean rows of classes weigh {chosen.rows} and the network {chosen.net}.",
+            "right": f"Without the network {right:.1%} of them were right.",
+            "level": f"Log odds are multiplied by {level.heat}, and {level.prior} times the log of "
+                     "each class's share is added." if level.heat != prior.FAINT else
+                     "On labelled nodes that were held back no score was right as often as naming "
+                     "the commonest class, so that is the answer."}
+        found = {"chosen": chosen._asdict(), "right": right, "level": level._asdict(),
+                 "alerts": class_measures.alerts(self.held_back(server)), "said": said}
         if server.alone:
             each = ", ".join(f"{name} ({count} times)" for name, count in sorted(
                 server.alone.items()))
-            found |= {"alone": server.alone, "said": {**found.get("said", {}), "alone": (
-                "Answered by sums of their own nodes, as those of all answered these worse: "
-                f"{each}.")}}
+            found["alone"] = server.alone
+            said["alone"] = ("Answered by sums of their own nodes, as those of all answered these "
+                             f"worse: {each}.")
         return found
 
 

@@ -355,8 +355,8 @@ def report(server: Any) -> dict[str, Any]:
     last = server.chosen[-1] if server.chosen else "all"
     worth = [f"{words} was {_worth(server.gains[name])}" for name, words in (
         (last, f"{_words(last)}, against the whole model,"),
-        (LEVELLED, "bringing the scores of different users to one level, which is "
-         f"{'' if server.levels else 'not '}done,")) if name != "all" and name in server.gains]
+        (LEVELLED, "making scores of different users comparable "
+         f"({'' if server.levels else 'not '}used)")) if name != "all" and name in server.gains]
     if worth:
         found["levelled"] = server.levels
         found["said"]["levelled"] = ("On the newest edges, in the mean of AUC, MRR and NDCG, "
