@@ -42,12 +42,8 @@ def beside(server: Server, logits: Callable[[np.ndarray], np.ndarray] | None) ->
     - COMMON: log(1 + sum over common neighbours of 1 / log(2 + degree)) (Adamic and Adar 2003)
     - DEGREE: log(1 + degree) of the second node; BOTH: times that of the first
 
-    Args:
-        server: with ``snapshot``.
-        logits: of pairs int64 [2, Q], as [Q]; None: there are none, and ROWS and NEW are 0.
-
-    Returns:
-        A function of features [Q, WIDTH], into which it enters these, and of both ends int64 [Q].
+    The function enters them into features [Q, WIDTH] of both ends int64 [Q]. ``logits`` are those
+    of pairs int64 [2, Q]; None: there are none, and ROWS and NEW are 0.
     """
     edges, count = server.snapshot.edges, len(server.snapshot.known)
     codes = edges[0] << 32 | edges[1]

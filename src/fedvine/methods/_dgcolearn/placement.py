@@ -259,23 +259,12 @@ CSR = tuple[np.ndarray, np.ndarray]
 
 
 def first_cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """Compute the part of each of n nodes by the partition ``name``.
+    """Compute the part of each of n nodes, int [n], 0 to k - 1, by the partition ``name``.
 
-    METIS and Louvain see edges that join components and count nowhere else (Appendix E.4). METIS
-    balances edge ends, as these are what clients compute.
-
-    Args:
-        name: of the partition.
-        graph: adjacency, row pointers int64 [n + 1] and neighbours int64.
-        y: int [n], classes, -1 where none is known.
-        k: number of parts.
-        seed: of the run.
-
-    Returns:
-        Parts int [n], 0 to k - 1.
-
-    Raises:
-        FedvineError: if label_skew has no classes.
+    ``graph`` is the adjacency, row pointers int64 [n + 1] and neighbours int64; ``y`` int [n] are
+    classes, -1 where not known. METIS and Louvain see edges that join components and count nowhere
+    else (Appendix E.4). METIS balances edge ends, as these are what clients compute. Raises
+    :class:`FedvineError` if label_skew has no classes.
     """
     if name in ORDERS:
         return colearn.parts(*graph, k, seed, y=y if (y >= 0).any() else None, order=ORDERS[name])

@@ -77,17 +77,10 @@ def pairs(events: EventStream, snapshot: Snapshot, draw: np.random.Generator,
 def drawn(draw: np.random.Generator, src: np.ndarray, items: np.ndarray,
           taken: Callable[[np.ndarray, np.ndarray], np.ndarray], free: Callable[[int], np.ndarray]
           ) -> np.ndarray:
-    """Draw a second end for each first one, int64 [Q], in time that follows Q.
+    """Draw a second end for each of ``src`` int64 [Q] from ascending ``items``, in time of Q.
 
-    Args:
-        draw: generator.
-        src: first ends int64 [Q].
-        items: what is drawn from, int64, ascending.
-        taken: returns which of some pairs are not to be drawn, bool [n].
-        free: returns what a first end may get, ascending.
-
-    Returns:
-        Second ends; any of ``items`` for a first end that may get none, 0 where there are no items.
+    ``taken`` returns which pairs are not to be drawn, ``free`` what a first end may get, ascending;
+    one that may get none gets any of ``items``, or 0 where there are no items.
     """
     if not len(items):
         return np.zeros(len(src), np.int64)
