@@ -21,12 +21,7 @@ from fedvine.experiments.run_folder import RunFolder
 from fedvine.living.gate import Closed, Gate, _of_counts
 
 HEAD = "user,item,at,town\n"
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def days(count, daily=30, seed=0):
