@@ -10,7 +10,6 @@ import pytest
 import fedvine as fv
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PAGE = (EXAMPLES.parent / "docs" / "howto-three-uses.md").read_text()
 
 
 def example(name):
@@ -112,16 +111,6 @@ def test_a_planted_stranger_is_told_from_the_owner():
         assert row.seen == same.all(axis=1).sum()
     area, caught = use["told_apart"](rows["swapped"].to_numpy(), rows["score"].to_numpy())
     assert area > 0.8 and caught > 0.4
-
-
-# -- the page ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["missing_entries", "pages_to_cache", "unlikely_edges"])
-def test_the_page_shows_lines_that_are_in_the_scripts(name):
-    script = (EXAMPLES / f"{name}.py").read_text()
-    section = next(s for s in PAGE.split("\n## ") if f"{name}.py" in s and "```python\n" in s)
-    lines = section.split("```python\n")[1].split("```")[0].splitlines()
-    have = [line.strip() for line in script.splitlines()]
-    assert lines and all(line.strip() in have for line in lines)
 
 
 def test_without_wikipedia_the_script_says_why_it_stops(monkeypatch, capsys):
