@@ -60,6 +60,8 @@ class Setting(_Part):
         default=None, description="only this half of the data's time span")
     methods: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="fields of a method in this experiment, by its name")
+    like: str = Field(default="", description="the experiment whose searches chose the settings of "
+                      "its rows, in place of searches of its own")
     seeds: int | None = Field(default=None, ge=1, description="no more seeds than this")
     clients: list[str] = Field(default=[], description="the clients that have columns, in the "
                                "paper's order")
@@ -190,7 +192,9 @@ class PaperTable(_Part):
     def of(self, setting: Setting, row: Row, folder: str | Path = FOLDER) -> Experiment:
         """Build the experiment of a cell, with the settings of its :meth:`search`."""
         made, search = self.plain(setting, row), self.search(setting, row, folder)
-        return made if search is None else made.updated({"method": search.fields})
+        own = setting.methods.get(made.method.name, {})     # which a search elsewhere does not know
+        return made if search is None else made.updated({"method": {
+            key: value for key, value in search.fields.items() if key not in own}})
 
     def plain(self, setting: Setting, row: Row) -> Experiment:
         """Build the experiment of a cell as it is before a search."""
@@ -217,6 +221,9 @@ class PaperTable(_Part):
         """Return the search for a cell kept beside ``folder``; None if there is no such one."""
         if self.tuned is None or row.method is None:
             return None
+        if setting.like:
+            setting = next(s for s in self.every
+                           if (s.id, s.variant) == (setting.like, setting.variant))
         made = find_search(self.plain(setting, row), self.tuned.seed, folder)
         same = made and (made.trials, made.seeds, made.score) == (
             self.tuned.trials, self.tuned.seeds, self.tuned.score)
