@@ -21,12 +21,7 @@ from fedvine.results.view import RunView
 BERLIN = ZoneInfo("Europe/Berlin")
 METHODS = {"popularity": {}, "fedlink": {"rounds": 1, "capacity": 20, "width": 4},
            "fedlink_plus": {"rounds": 2}, "dgcolearn": {"rounds": 1, "hidden": 4}}
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def sales(first, days, closed=6):
@@ -177,7 +172,6 @@ def test_old_grids_go_on_as_they_are():
 def test_what_has_no_calendar_is_refused_in_a_sentence():
     Path("plain.csv").write_text("src,dst,time\n" + "".join(f"a{i % 3},b{i % 7},{i}\n"
                                                             for i in range(60)))
-    Path("cache").mkdir()
     run = ("run", "popularity", "--data", "plain.csv", "--out", "run")
     for more, why in ((("--stages", "1d", "--origin", "00:00"), "plain numbers"),
                       (("--stages", "10", "--timezone", "UTC"), "plain numbers"),

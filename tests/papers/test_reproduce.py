@@ -10,6 +10,7 @@ import shop
 
 from fedvine.cli import main
 from fedvine.core.errors import FedvineError
+from fedvine.datasets import at_hand
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published, reproduce, tables
 from fedvine.papers.published import PAPERS, PaperTable, names, numbers
@@ -52,6 +53,22 @@ def test_every_row_of_a_table_has_its_numbers_and_can_be_built(name):
             if row.method:
                 made = table.build(setting, row)
                 assert made.method.name == row.method["name"]
+
+
+def test_rows_take_settings_that_were_searched_on_another_data_set(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.delenv("FEDVINE_DATA", raising=False)
+    table = PaperTable.named("dgcolearn-table3")
+    place, took = {s.id: s for s in table.every}, 0
+    with at_hand():
+        for row in table.row:
+            made, search = table.of(place["OTC"], row), table.search(place["UCI"], row)
+            assert made.data.source == "bitcoin_otc" and made.stages == "13.8d"
+            assert table.search(place["OTC"], row) == search
+            took += search is not None and all(getattr(made.method, key) == value
+                                               for key, value in search.fields.items())
+        assert table.of(place["AS-733"], table.row[0]).method.window == "all"
+    assert took >= 10
 
 
 def test_the_experiment_beside_the_table_is_one_of_its_cells():

@@ -60,8 +60,7 @@ class Setting(_Part):
         default=None, description="only this half of the data's time span")
     methods: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="fields of a method in this experiment, by its name")
-    like: str = Field(default="", description="the experiment whose searches chose the settings of "
-                      "its rows, in place of searches of its own")
+    like: str = Field(default="", description="the experiment whose searches its rows take")
     seeds: int | None = Field(default=None, ge=1, description="no more seeds than this")
     clients: list[str] = Field(default=[], description="the clients that have columns, in the "
                                "paper's order")

@@ -325,12 +325,12 @@ class Columns:
             row -= count
         if self.table != "the query":
             return f"in row {row + 1}"
-        roles = [role for role in self.names if role in self.types]     # it is in no file
+        roles = [r for r in self.names if r in self.types]      # the row is in no file
         cells = self._row(f"SELECT {', '.join(f'CAST({r} AS VARCHAR)' for r in roles)} FROM raw "
                           f"WHERE rowid = {row}")
-        return f"in its row {row + 1} (" + ", ".join(
-            f'{self.names[r]} "{short(c or "", 40)}"' for r, c in zip(roles, cells, strict=True)
-            ) + ")"
+        said = (f'{self.names[r]} "{short(c or "", 40)}"'
+                for r, c in zip(roles, cells, strict=True))
+        return f"in its row {row + 1} ({', '.join(said)})"
 
     def _all(self, condition: str) -> bool:
         query = f"SELECT bool_and(coalesce({condition}, false)) FROM "
