@@ -192,8 +192,8 @@ def tune(
                                       seeds or plan.seeds, score or plan.score)
         same = (trials, seed, seeds, score) == (plan.trials, plan.seed, plan.seeds, plan.score)
         kept = 0
-        for setting, row in ((s, r) for s in table.chosen(only) for r in table.row
-                             if r.method and not s.like):
+        places = {s.place: s for s in map(table.searched, table.chosen(only))}
+        for setting, row in ((s, r) for s in places.values() for r in table.row if r.method):
             experiment = table.plain(setting, row)
             if same and table.search(setting, row, folder) is not None:
                 kept += 1

@@ -216,14 +216,16 @@ class PaperTable(_Part):
             return [f"Settings: {SHIPPED} in every row."]
         return ["Settings:", *(f"- {', '.join(names)}: {text}." for text, names in lines.items())]
 
+    def searched(self, setting: Setting) -> Setting:
+        """Return the experiment on whose data the settings of this one's rows are searched."""
+        wanted = setting.like, setting.variant
+        return next((s for s in self.every if (s.id, s.variant) == wanted), setting)
+
     def search(self, setting: Setting, row: Row, folder: str | Path = FOLDER) -> Search | None:
         """Return the search for a cell kept beside ``folder``; None if there is no such one."""
         if self.tuned is None or row.method is None:
             return None
-        if setting.like:
-            setting = next(s for s in self.every
-                           if (s.id, s.variant) == (setting.like, setting.variant))
-        made = find_search(self.plain(setting, row), self.tuned.seed, folder)
+        made = find_search(self.plain(self.searched(setting), row), self.tuned.seed, folder)
         same = made and (made.trials, made.seeds, made.score) == (
             self.tuned.trials, self.tuned.seeds, self.tuned.score)
         return made if same else None

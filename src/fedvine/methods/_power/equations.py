@@ -163,16 +163,9 @@ def encode(encoder: Encoder, prototypes: Tensor, labels: Tensor) -> dict[str, Te
     text around Eq. (10) calls cross-entropy and what POWER's code computes. With it, as with a
     sigmoid for each class, the derivative is negative at the true class alone.
 
-    Args:
-        encoder: the gradient-encoding network, L layers.
-        prototypes: float [P, F].
-        labels: int64 [P], their classes.
-
-    Returns:
-        ``weight_l`` [P, out, in] and ``bias_l`` [P, out] for l = 0 .. L - 1.
-
-    Raises:
-        FedvineError: where shapes or classes do not fit the encoder.
+    ``encoder`` has L layers, ``prototypes`` are float [P, F], ``labels`` int64 [P]. The result is
+    ``weight_l`` [P, out, in] and ``bias_l`` [P, out] for l = 0 .. L - 1. Raises
+    :class:`FedvineError` where shapes or classes do not fit the encoder.
     """
     found = factors(encoder.like(prototypes), prototypes, encoder.truth(prototypes, labels))
     parts, layers, sent = found.split(encoder.widths, 1), len(encoder.weights), {}
