@@ -111,10 +111,10 @@ FORGETTING: dict[str, tuple[str, dict[str, Any]]] = {       # rows of Table 2, a
 
 
 def forgetting_run(data: str, line: str) -> Experiment:
-    """Build the experiment of a line of Figure 14, with the settings of its row in Table 2."""
+    """Build the experiment of a line of Figure 14: its row in Table 2, before any search."""
     table, (name, more) = PaperTable.named("dgcolearn-table2"), FORGETTING[line]
     setting = next(e for e in table.every if e.settings["data"]["source"] == data)
-    made = table.of(setting, next(row for row in table.row if row.name == name))
+    made = table.plain(setting, next(row for row in table.row if row.name == name))
     return made.updated({"protocol": {"forgetting": True}, "method": more})
 
 
@@ -157,7 +157,7 @@ def _figure14(found: Found) -> TableSet:
         "snapshot (ours, of sums before each layer); and the same with rows within two edges of a "
         "change computed anew alone. The rivals have one machine with the whole graph, a GCN and "
         "no states; \"nothing kept\" is that machine without any of them. All have the settings "
-        "of their rows in Table 2. F1 is two snapshots ahead.",
+        "that they are shipped with. F1 is two snapshots ahead.",
         *found.seeds, *found.gaps], records,
         dgcolearn.curves(names, list(FORGETTING), {"forgetting": "forgetting"}, curves, {}, TITLE,
                         first=2, floor=None) if records else None)
