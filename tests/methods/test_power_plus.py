@@ -536,9 +536,9 @@ def test_sums_of_the_prior_are_those_of_a_loop_over_nodes():
     shares = prior.log_shares(np.array([45.0, 5.0, 0.0]))
     sums = prior.judged(scores, y, shares)
     assert sums[0].tolist() == [0, (y == 0).sum(), (y == 1).sum(), 0]
-    found = sums[1:].reshape(len(prior.PRIORS), len(prior.HEATS), 4)
-    for i, alpha in enumerate(prior.PRIORS):
-        for j, beta in enumerate(prior.HEATS):
+    found = sums[1:].reshape(len(prior.ALPHAS), len(prior.BETAS), 4)
+    for i, alpha in enumerate(prior.ALPHAS):
+        for j, beta in enumerate(prior.BETAS):
             loss, right = 0.0, np.zeros(3)
             for s, of in zip(scores[:, :2], y, strict=True):
                 odds = beta * s + alpha * np.log([0.9, 0.1])
@@ -556,7 +556,7 @@ def test_the_prior_and_the_temperature_that_made_the_labels_are_found():
     level = prior.chosen(sums, "accuracy")
     assert level == prior.Level(1.0, 3.0)
     assert prior.chosen(sums, "loss") == level
-    assert prior.chosen(sums, "balanced").prior == 0.0
+    assert prior.chosen(sums, "balanced").alpha == 0.0
     test, truth = unequal(2, 4000)
     odds = prior.levelled(test, level, shares)
     assert (odds[:, 2] == prior.UNKNOWN).all()
@@ -574,7 +574,7 @@ def test_where_no_score_helps_the_commonest_class_is_the_answer_and_it_is_said()
     wrong = scores * [-1, -1, 1]
     level = prior.chosen(prior.judged(wrong, y, shares), "accuracy")
     odds = prior.levelled(wrong, level, shares)
-    assert level.heat == prior.FAINT and (odds.argmax(1) == 0).all()
+    assert level.beta == prior.FAINT and (odds.argmax(1) == 0).all()
     assert (np.argsort(odds[:, 1]) == np.argsort(wrong[:, 1])).all()       # for alerts
     assert prior.chosen(prior.nothing(3), "accuracy") == prior.Level()
     graph = blobs(300, 2)

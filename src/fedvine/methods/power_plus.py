@@ -294,8 +294,8 @@ class PowerPlus(choice.Choosing):
                       f"features, scores averaged {chosen.steps} times over neighbours; beside it "
                       f"mean rows of classes weigh {chosen.rows} and the network {chosen.net}.",
             "right": f"Without the network {right:.1%} of them were right.",
-            "level": f"Log odds are multiplied by {level.heat}, and {level.prior} times the log of "
-                     "each class's share is added." if level.heat != prior.FAINT else
+            "level": f"Log odds are multiplied by {level.beta}, and {level.alpha} times the log of "
+                     "each class's share is added." if level.beta != prior.FAINT else
                      "On labelled nodes that were held back no score was right as often as naming "
                      "the commonest class, so that is the answer."}
         found = {"chosen": chosen._asdict(), "right": right, "level": level._asdict(),

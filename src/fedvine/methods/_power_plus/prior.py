@@ -6,7 +6,7 @@ log odds of the classes are
 
     beta s_c + alpha log(n_c / n)                                                             (f)
 
-up to a constant. For each alpha of :data:`PRIORS` the beta of :data:`HEATS` with the least log loss
+up to a constant. For each alpha of :data:`ALPHAS` the beta of :data:`BETAS` with the least log loss
 is taken; of these alphas the one that names most nodes rightly, or most of each class in the mean,
 or has the least log loss. Clients add up log losses and right answers to nodes that were left out
 of the regression. Where naming the commonest class alone is right more often, that is the answer.
@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-PRIORS = (0.0, 0.5, 1.0)
-HEATS = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+ALPHAS = (0.0, 0.5, 1.0)
+BETAS = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 FAINT = 1e-3        # beta where the commonest class is the answer: nodes keep their order
 FADE = 0.5          # what the sums of a task keep a task later, when there are more classes
 UNKNOWN = -1e4      # the score of a class that was not learned
@@ -30,13 +30,13 @@ By = Literal["accuracy", "balanced", "loss"]
 class Level(NamedTuple):
     """The chosen prior and temperature, alpha and beta of Eq. (f)."""
 
-    prior: float = 0.0
-    heat: float = 1.0
+    alpha: float = 0.0
+    beta: float = 1.0
 
 
 def nothing(classes: int) -> np.ndarray:
     """Return the sums of :func:`judged` of no node."""
-    return np.zeros((1 + len(PRIORS) * len(HEATS), 1 + classes))
+    return np.zeros((1 + len(ALPHAS) * len(BETAS), 1 + classes))
 
 
 def log_shares(counts: np.ndarray) -> np.ndarray:
@@ -47,7 +47,7 @@ def log_shares(counts: np.ndarray) -> np.ndarray:
 
 def levelled(scores: np.ndarray, level: Level, shares: np.ndarray) -> np.ndarray:
     """Return the log odds [N, C] of Eq. (f); classes without a score stay without."""
-    return np.where(scores > UNKNOWN / 2, level.heat * scores + level.prior * shares, scores)
+    return np.where(scores > UNKNOWN / 2, level.beta * scores + level.alpha * shares, scores)
 
 
 def judged(scores: np.ndarray, y: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -57,11 +57,11 @@ def judged(scores: np.ndarray, y: np.ndarray, shares: np.ndarray) -> np.ndarray:
     and beta the log loss and the right answers of each class.
     """
     every = nothing(len(shares))
-    found = every[1:].reshape(len(PRIORS), len(HEATS), -1)
+    found = every[1:].reshape(len(ALPHAS), len(BETAS), -1)
     place = np.arange(len(y))
-    for i, prior in enumerate(PRIORS if len(y) else ()):
-        for j, heat in enumerate(HEATS):
-            odds = levelled(scores, Level(prior, heat), shares)
+    for i, alpha in enumerate(ALPHAS if len(y) else ()):
+        for j, beta in enumerate(BETAS):
+            odds = levelled(scores, Level(alpha, beta), shares)
             top = odds.max(1, keepdims=True)
             p = np.exp(odds - top)
             right = odds[place, y] - top[:, 0] - np.log(p.sum(1))
@@ -76,16 +76,16 @@ def chosen(sums: np.ndarray, by: By) -> Level:
 
     ``by``: right answers, the mean share of right answers over classes, or the log loss.
     """
-    many, found = sums[0, 1:], sums[1:].reshape(len(PRIORS), len(HEATS), -1)
+    many, found = sums[0, 1:], sums[1:].reshape(len(ALPHAS), len(BETAS), -1)
     if many.sum() < 1:
         return Level()
     there = many > 0
     rights = {"accuracy": found[:, :, 1:].sum(2), "loss": -found[:, :, 0],
               "balanced": (found[:, :, 1:][:, :, there] / many[there]).mean(2)}[by]
-    heats = found[:, 1:, 0].argmin(1) + 1       # without the one that leaves the scores out
-    right = rights[np.arange(len(PRIORS)), heats]
+    betas = found[:, 1:, 0].argmin(1) + 1       # without the one that leaves the scores out
+    right = rights[np.arange(len(ALPHAS)), betas]
     best = int(right.argmax())
-    losses = found[-1, 0, 0], found[best, heats[best], 0]
+    losses = found[-1, 0, 0], found[best, betas[best], 0]
     if (rights[-1, 0], -losses[0]) > (right[best], -losses[1]):
-        return Level(PRIORS[-1], FAINT)         # the commonest class
-    return Level(PRIORS[best], HEATS[heats[best]])
+        return Level(ALPHAS[-1], FAINT)         # the commonest class
+    return Level(ALPHAS[best], BETAS[betas[best]])
