@@ -52,11 +52,11 @@ def test_a_bad_value_is_one_sentence(tmp_path, cache, text, more, words):
 
 @pytest.mark.parametrize(("sql", "words"), [
     ("'a' AS user, 'b' AS item, true AS at", ["of type BOOLEAN", "no time"]),
-    ("'a' AS user, 'b' AS item, 'nan'::DOUBLE AS at", ['"at" is empty in row 1']),
+    ("'a' AS user, 'b' AS item, 'nan'::DOUBLE AS at", ['"at" is empty in its row 1']),
     ("'a' AS user, 'b' AS item, 'inf'::DOUBLE AS at", ['"at" holds "inf"']),
     ("'a' AS user, 'b' AS item, 'infinity'::TIMESTAMP AS at", ['"at" holds "infinity"']),
     ("'a' AS user, 'b' AS item, 18446744073709551615::UBIGINT AS at", ["18446744073709551615"]),
-    ("'nan'::DOUBLE AS user, 'b' AS item, 1 AS at", ['"user" is empty in row 1']),
+    ("'nan'::DOUBLE AS user, 'b' AS item, 1 AS at", ['"user" is empty in its row 1']),
     ("0.5 AS user, 'b' AS item, 1 AS at", ['"user" holds "0.5"']),
     ("1e17 AS user, 'b' AS item, 1 AS at", ['"user" holds "1e+17"']),
 ])

@@ -21,7 +21,12 @@ ROWS = [(f"u{i * i % 13}", f"i{i * 7 % 11}", i, ("ada", "bo")[i % 2] if i < 60 e
          ("ada", "bo", "cy")[i % 3], i % 4) for i in range(120)]
 METHODS = {"popularity": {}, "fedlink": {"rounds": 1, "capacity": 20, "width": 4},
            "dgcolearn": {"rounds": 1, "hidden": 4}}
-pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
 
 
 def write(rows):
@@ -185,6 +190,7 @@ FAR = ("u1", "i1", 1_000, "ada", 0)
 def test_a_row_with_a_far_date_ends_no_stages_unless_a_person_is_sure(stages, now):
     command = ["run", "popularity", "--data", "shop.csv", "--src", "user", "--dst", "item",
                "--time", "at", "--client", "town", "--stages", stages, "--open", "--out", "run"]
+    Path("cache").mkdir()
     write([*ROWS[:64], FAR])
     refused([*command, *now], "shop", "1000", "--sure")
     assert not Path("run").exists()
