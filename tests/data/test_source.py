@@ -89,7 +89,7 @@ def test_no_permission(tmp_path, cache):
         "read_csv('/etc/' || 'passwd')", "READ_TEXT(['/etc/passwd'])",
         "(SELECT * FROM range(1) WHERE EXISTS (FROM read_text('/etc/passwd')))")),
     ("SELECT error('stop') AS user, 1 AS item, 1 AS at", "stop"),
-    ("SELECT 1 AS user, 2 AS t", 'has no column "item", no "at" (did you mean "t"?); it has user, t'),
+    ("SELECT 1 AS user, 2 AS t", 'no column "item", no "at" (did you mean "t"?); it has user, t'),
     ("SELECT 1 AS user, NULL AS item, 3 AS at", 'in its row 1 (user "1", item "", at "3")'),
     ("SELECT 1 AS user, 2 AS item, 3 AS at WHERE false", "has no rows"),
 ])
