@@ -247,7 +247,7 @@ class Data(BaseModel):
         except FedvineError as error:
             if "has no column" in str(error) and not {"src", "dst", "time"} <= columns.keys():
                 times = ("Links need times: a table of edges has a column of them. "
-                         if 'no "time"' in str(error).replace("column ", "") else "")
+                         if any(w in str(error) for w in ('column "time"', 'no "time"')) else "")
                 raise FedvineError(f"{error} {times}Name its columns with --src, --dst and "
                                    "--time, or under [data]; if it is a table of nodes, name "
                                    "that of its edges with --edges.") from error

@@ -361,9 +361,8 @@ def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
                 continue
             key = place.removeprefix("data.experiment.")
             key = key.replace("method.aggregate.", "aggregate.")
-            found.setdefault(key,
-                f"{key} is {_said(there.get(place), here.get(place))} there and "
-                f"{_said(here.get(place), there.get(place))} here")
+            x, y = there.get(place), here.get(place)
+            found.setdefault(key, f"{key} is {_said(x, y)} there and {_said(y, x)} here")
     if "method.name" in found:      # another method has other fields
         found = {k: v for k, v in found.items() if not k.startswith("method.") or k[7:] == "name"}
     causes = {k: v for k, v in found.items() if not _follows(k)} or found
@@ -387,7 +386,7 @@ def _flat(table: Mapping[str, Any], under: str = "") -> dict[str, Any]:
 
 
 def _said(value: Any, other: Any) -> str:
-    """Return a value for a sentence: of a long one, where it differs from the other."""
+    """Return a value as text; of a long one the part where it differs from the other."""
     text, beside = ("not set" if v is None else repr(v) for v in (value, other))
     if len(text) <= 60:
         return text

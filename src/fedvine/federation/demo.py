@@ -126,7 +126,7 @@ def main() -> None:
     show = Show(folder, {name: links(file) for name, file in flown.items()})
     code = show.serve("experiment.toml", "run", show.one_dies)
     print("\nThe same clients join with tables of aircraft, whose makers power_plus learns. The "
-          "server knows a maker by a pseudonym alone, such as class 82e1be96.", flush=True)
+          "server knows a maker only by a pseudonym, such as class 82e1be96.", flush=True)
     show = Show(folder, {name: nodes(files) for name, files in aircraft.items()})
     code = show.serve("classes.toml", "classes", lambda server: None) or code
     print(f"Done in {seconds(time.monotonic() - began)}. The run folders are {folder / 'run'} and "

@@ -289,11 +289,11 @@ class PowerPlus(choice.Choosing):
         alone = self.trials().index(chosen._replace(net=0.0))
         level, right = prior.Level(*held["level"]), float(held["right"][alone] / T)
         said = {
-            "chosen": "The answers that were best on labelled nodes held back: regression with "
-                      f"ridge {chosen.ridge} {'with' if chosen.own else 'without'} the node's own "
-                      f"features, scores averaged {chosen.steps} times over neighbours; beside it "
-                      f"mean rows of classes weigh {chosen.rows} and the network {chosen.net}.",
-            "right": f"Without the network {right:.1%} of them were right.",
+            "chosen": "Chosen on labelled nodes that were held back: ridge regression (penalty "
+                      f"{chosen.ridge}) {'with' if chosen.own else 'without'} the node's own "
+                      f"features, scores averaged {chosen.steps} times over neighbours; the mean "
+                      f"rows of the classes add {chosen.rows} of theirs, the network {chosen.net}.",
+            "right": f"Without the network {100 * right:.1f} % of these nodes were answered right.",
             "level": f"Log odds are multiplied by {level.beta}, and {level.alpha} times the log of "
                      "each class's share is added." if level.beta != prior.FAINT else
                      "On labelled nodes that were held back no score was right as often as naming "

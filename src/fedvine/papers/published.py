@@ -218,8 +218,8 @@ class PaperTable(_Part):
 
     def searched(self, setting: Setting) -> Setting:
         """Return the experiment on whose data the settings of this one's rows are searched."""
-        wanted = setting.like, setting.variant
-        return next((s for s in self.every if (s.id, s.variant) == wanted), setting)
+        return setting if not setting.like else next(
+            s for s in self.every if (s.id, s.variant) == (setting.like, setting.variant))
 
     def search(self, setting: Setting, row: Row, folder: str | Path = FOLDER) -> Search | None:
         """Return the search for a cell kept beside ``folder``; None if there is no such one."""

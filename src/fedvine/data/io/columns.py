@@ -323,7 +323,7 @@ class Columns:
             if row < count:
                 return f"in row {row + 1} of {file}"
             row -= count
-        if self.table != "the query":
+        if not self.table.startswith("the query"):
             return f"in row {row + 1}"
         roles = [r for r in self.names if r in self.types]      # the row is in no file
         cells = self._row(f"SELECT {', '.join(f'CAST({r} AS VARCHAR)' for r in roles)} FROM raw "
