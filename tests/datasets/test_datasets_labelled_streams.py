@@ -101,7 +101,7 @@ def test_other_contacts_are_refused(tmp_path):
         sociopatterns.load(tmp_path, "hopsital")
     for text, said in ((MET + "140\t5\t6\t1B\tStaff\n", "gives node 5 the classes 1A and 1B"),
                        (MET + "140\t5\t6\t1A\t\n", "does not have 5 values in line 4"),
-                       (MET + "140\t5\t\t1A\tStaff\n", '"j" is empty in row 4'),
+                       (MET + "140\t5\t\t1A\tStaff\n", '"j" is empty in its row 4'),
                        (MET + "noon\t5\t6\t1A\tStaff\n", "could not be read: .*Line: 4")):
         (tmp_path / "Contacts_Hospital.csv").write_text(text)
         with pytest.raises(FedvineError, match=said):
