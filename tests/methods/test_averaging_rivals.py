@@ -9,6 +9,7 @@ import torch
 from fedvine import testing
 from fedvine.core import tree
 from fedvine.core.method import on_client
+from fedvine.engines.faults import MockClients
 from fedvine.experiments.run import run
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.fedlink import FedLink
@@ -191,8 +192,10 @@ def test_steps_follow_the_gradient_minus_the_clients_control_plus_the_mean():
     assert any(not torch.allclose(ours[n], plain[n], rtol=1e-2, atol=1e-4) for n in plain)
 
 
-def test_controls_add_up_to_that_of_the_server_and_change_scores():
-    made = testing.run_small(Scaffold.tiny()).finish()
+@pytest.mark.parametrize("lost", [{}, {"away": {(0, 1): {"bob"}}}, {
+    "lose": {(0, 1, 4): {"bob"}, (1, 1, 3): {"ada"}, (2, 2, 1): {"bob"}, (3, 1, 4): {"cyd"}}}])
+def test_controls_add_up_to_that_of_the_server_and_change_scores(lost):
+    made = testing.run_small(Scaffold.tiny(), engine=MockClients, quorum=0.3, **lost).finish()
     held = [w.client.control for w in made.clients.workers.values()]
     for n, c in made.server.control.items():
         assert c.abs().sum() > 0

@@ -28,6 +28,7 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Server, World, on_client
+from fedvine.core.state import unsent
 from fedvine.methods.fedlink import FedLink
 
 Weights = dict[str, torch.Tensor]
@@ -46,7 +47,7 @@ class Scaffold(FedLink):
     def setup(self, client: Client) -> None:
         super().setup(client)
         none = tree.map_tree(torch.zeros_like, tree.weights(client.model))
-        client.control, client.correction, client.change = none, none, none     # c_i, c - c_i
+        client.control, client.correction, client.change = none, none, none  # c_i, c - c_i, unsent
 
     def round(self, server, clients, at: At) -> None:
         if "model" not in self.share:
@@ -54,20 +55,20 @@ class Scaffold(FedLink):
             return
         clients.call(self.correct, server.control, only=server.joining, expect=None)
         super().round(server, clients, at)
-        for change in self.aggregate.bounded(clients.call(self.changed, only=server.joining,
-                                                expect=server.control)):
+        for change in self.aggregate.bounded(clients.call(
+                self.changed, only=server.joining, once=True, expect=server.control)):
             server.control = tree.add(server.control, change, 1 / len(clients.names))
 
     @on_client
     def correct(self, client: Client, control: Weights) -> None:
         """Store c - c_i for the steps of this round."""
         client.correction = tree.subtract(control, client.control)
-        client.change = tree.map_tree(torch.zeros_like, client.control)
 
     @on_client
     def changed(self, client: Client) -> Weights:
-        """Return c_i+ - c_i of this round; zeros where no step was taken."""
-        return client.change
+        """Return c_i+ - c_i since the last answer; zeros where no step was taken."""
+        change, client.change = client.change, tree.map_tree(torch.zeros_like, client.change)
+        return unsent(client, change, tree.add)
 
     @on_client
     def train(self, client: Client, model: Any, sent: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +83,8 @@ class Scaffold(FedLink):
             hook.remove()
         if seen:    # c_i+ = mean of g_i; a gradient seen is g_i + c - c_i
             mine = {n: torch.stack(seen[n]).mean(0) - client.correction[n] for n in client.control}
-            client.change, client.control = tree.subtract(mine, client.control), mine
+            change, client.control = tree.subtract(mine, client.control), mine
+            client.change = tree.add(client.change, change)
         return delta
 
     def loss(self, client, users, items, graph, draw):
