@@ -38,10 +38,6 @@ def solved(method: type, **options: Any) -> Any:
     return made
 
 
-def weights(made: Any) -> dict[str, torch.Tensor]:
-    return made.server.model
-
-
 def by_hand(kind: Any, added: Any, loss: Any = None) -> Any:
     """A method to whose gradients ``added(self, client, name, weight, received)`` is added."""
     class ByHand(kind):
@@ -70,7 +66,7 @@ def test_the_gradient_of_fedprox_is_mu_times_the_distance(criterion):
         count = len(method.labelled(client)[1]) if criterion == "binary-sum" else 1
         return 0.3 * count * (w - model[n])
 
-    hand, ours, plain = (weights(solved(m, criterion=criterion, **o)) for m, o in (
+    hand, ours, plain = (solved(m, criterion=criterion, **o).server.model for m, o in (
         (by_hand(FedAvg, added), {}), (FedProxNode, {"mu": 0.3}), (FedAvg, {})))
     for name, value in hand.items():
         torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-6)
