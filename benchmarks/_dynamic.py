@@ -278,7 +278,7 @@ a stage; `arrive` and `round`, without scoring and saving.
   "bounded" reads the sixteen, four or two newest neighbours of a node and computes every state once
   in a hundred snapshots, in turn (`neighbours=16`, `4` or `2`, `stale=100`).
 - The ceiling is all nodes over those of the changed set: what leaving out rows alone could save.
-  "exact" saves little here and takes up to a fifth more at five million edges: a change reaches
+  "exact" saves little here and takes up to a sixth more at five million edges: a change reaches
   nearly all nodes, and "full" keeps what did not change, too.
 - "over its share" is the CPU time, as a part of that of "full", over the part of the rows that
   is in the set: 1 is a snapshot that costs what its rows do.

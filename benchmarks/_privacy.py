@@ -57,7 +57,8 @@ def main(folder: Path, seeds: int, budget: float | None) -> None:
     grid = [jobs[start:start + seeds] for start in range(0, len(jobs), seeds)]
     left = fill(grid, budget=budget, tell=lambda line: print(line, flush=True))
     rows = {place: row for place, found in zip(ROWS, grid, strict=True) if (row := Row(found)).auc}
-    lines = ["| clip S | noise z | epsilon | AUC | AUC, new pairs |", "|---|---|---|---|---|",
+    lines = ["| clip S | noise z | epsilon | AUC ± standard deviation | AUC of new pairs |",
+             "|---|---|---|---|---|",
              *(f"| {clip} | {noise} | {row.text()} |" for (clip, noise), row in rows.items())]
     with atomic(folder / "privacy.md", "w") as file:
         file.write("\n".join(lines) + "\n")
