@@ -96,11 +96,9 @@ def named(folder: Path, run: list[object]) -> None:
     tell("D12", "clients and items called [/red], $\\frac{$, <script>, =HYPERLINK(), ESC[2J",
          "a person", "the run ends, its report has no tag of theirs" if not code else said,
          code == reported == 0 and text.count("<script") == 2 and "\x1b" not in said, NONE)
-    log = folder / "named" / "messages.jsonl"
-    modes = {stat.S_IMODE(p.stat().st_mode) for p in (folder / "named", log)}
+    mode = stat.S_IMODE((folder / "named").stat().st_mode)
     tell("D12", "another user of the machine reads a run folder", "a person",
-         f"mode of the folder {min(modes):o}",
-         stat.S_IMODE((folder / "named").stat().st_mode) & 0o077 == 0, NONE)
+         f"mode of the folder {mode:o}", mode & 0o077 == 0, NONE)
     who = folder / "forecasts.csv"
     code, said = command("predict", folder / "named", "--all", "--out", who)
     cells = [cell for row in csv.reader(io.StringIO(who.read_text())) for cell in row] if (

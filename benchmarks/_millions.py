@@ -79,8 +79,8 @@ def page(millions: int, stages: int, spent: list[float], memory: float) -> str:
 Made by `scripts/bench millions --edges {millions} --stages {stages} --upto {len(spent)}` on one
 core of a machine with the processor {platform.processor() or platform.machine()}: four clients, two
 million users, 50,000 items, shipped defaults, with scores. {begun}In all {total / 60:.1f} CPU
-minutes, {total / millions:.1f} microseconds an edge, {memory / 1e9:.1f} GB (goal at 27 million: 10
-minutes, 4 GB).
+minutes, {total / millions:.1f} microseconds an edge, {memory / 1e9:.1f} GB after these stages (goal
+at 27 million: 10 minutes, 4 GB).
 
 | stage | CPU s |
 |---:|---:|

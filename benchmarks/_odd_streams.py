@@ -27,15 +27,15 @@ from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 
-PAGE = """**fedlink_plus and the best simple rival of each column, on generated streams with odd
-properties, test period, mean over seeds**
+PAGE = """**fedlink_plus and the best simple rival of each column (popularity, recency, EdgeBank),
+on generated streams with odd properties, test period, mean over seeds**
 
 {}
 
 A cell is ours / the rival's, then the mean paired difference and its 95 % interval over seeds {}.
-Every method has the defaults that it is shipped with. **short**: below by more than the interval.
-The rule by which the method notices that a simple one is better was designed on seeds 0 to 4 of
-these streams.
+Every method has the defaults that it is shipped with. **short**: below by more than the interval
+(none is, where the word is missing). The rule by which the method notices that a simple one is
+better was designed on seeds 0 to 4 of these streams.
 """
 OURS, RIVALS = "fedlink_plus", ("popularity", "recency", "edgebank")
 COLUMNS = {"auc_new": "AUC new", "mrr_new": "MRR new", "auc": "AUC", "mrr": "MRR"}

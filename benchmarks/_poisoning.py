@@ -147,11 +147,11 @@ def fallen_back(kind: str, clients: int, false: int, attack: str) -> str:
 
 HEAD = """# False updates: what an attacker does to the scores of the others
 
-Made by `scripts/bench poisoning --out docs/results/poisoning.md`. Flights (10,000 with rules, all
-with fall-back) and Cora among 5 clients of which one attacks, and 7 of which two do; scores are
-means over the clients that do not. *Each alone* is a run of each of them without others. One seed
-each: differences of a few points between rules on Cora are chance. What the rules do: [false
-updates](../explanation-privacy.md#false-updates).
+Made by `scripts/bench poisoning --out docs/results/poisoning.md`. Flights (the first 10,000 in
+the tables of rules, all in those of fall-back) and Cora among 5 clients of which one attacks, and 7
+of which two do; scores are means over the clients that do not. *Each alone* is a run of each of
+them without others. One seed each: differences of a few points between rules on Cora are chance.
+What the rules do: [false updates](../explanation-privacy.md#false-updates).
 """.splitlines()
 
 

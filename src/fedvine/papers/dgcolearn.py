@@ -114,8 +114,8 @@ def _table5(found: Found) -> TableSet:
                    if (p["dataset"], p["schedule"]) == (d, label))]
          for label in list(SCHEDULES.values())[:-1]]))
     return TableSet(grids, [
-        "The paper: one exchange, after the first round's last epoch, keeps F1 (Reddit: the best) "
-        "and takes a tenth of the time of an exchange in every round.", *said,
+        "The paper: one exchange, after the first round's last epoch, keeps F1 (DBLP3 and Reddit: "
+        "the best) and takes a tenth of the time of an exchange in every round.", *said,
         f"A round has {METHOD['epochs']} local epochs here; the authors' code has 10. An "
         "exchange is ours, of sums before each layer for all nodes, and not Eqs. (5), (6).",
         "Seconds are those of all calls of an exchange, client after client on one machine, their "

@@ -163,7 +163,7 @@ def _figure4(found: Found) -> TableSet:
         "The cells are those of Tables 1 and C.3, and 25 % and 2 % of the first five countries. A "
         "check-in is kept or not before anything else: what is learned and what is scored are "
         "thinned, and rarer repeats alone make AUC harder. 2 % are a few hundred edges, with which "
-        "nothing can be told apart. Memory is the whole process, of which libraries are most.",
+        "little can be told apart. Memory is the whole process, of which libraries are most.",
         *found.seeds, *found.gaps], found.records, _draw_shares(found) if found.records else None)
 
 

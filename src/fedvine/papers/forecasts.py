@@ -195,9 +195,9 @@ def _beside_rivals(found: Found) -> TableSet:
         "that column, and its 95 % interval.",
         "All settings are defaults, but FedLink's family has buffers that hold at most 20 % of the "
         "largest client's history on Wikipedia and Foursquare (`capacity=3200`, `capacity=1600`, "
-        "`buffers=2`), and a tenth of it on four cities (`capacity=52640`). UCI, "
-        "Bitcoin-OTC and AS-733 are cut into five clients by Louvain. CPU seconds were "
-        "measured while other work ran.",
+        "`buffers=2`), and four buffers of a tenth each on four cities (`capacity=52640`). "
+        "Wikipedia, UCI, Bitcoin-OTC and AS-733 are cut into five clients by Louvain. CPU seconds "
+        "were measured while other work ran.",
         f"{POOLED} has all clients' rows in one place, which no federation could have: twenty "
         "plain features of a pair, trained anew for each stage. Its CPU seconds are those of the "
         "test period alone.", *found.seeds, *found.gaps, *gaps], found.records)

@@ -53,8 +53,8 @@ def _table4(found: Found) -> TableSet:
         "method", "formula", "formula (MB)", "counted (MB)", "counted / formula"], lines)], [
         "K clients, T tasks, R rounds, C classes; N_gnn and N_ge are the parameters of the graph "
         "network and of the encoder. Counted bytes have names, shapes and trajectories too, and "
-        "scores; a client has not every class, and surplus classes are dropped, so that fewer "
-        "than K C gradients travel.", *found.gaps], records)
+        "scores. Surplus classes are dropped, so that fewer than K C gradients may travel.",
+        *found.gaps], records)
 
 
 def formula4(cell: Job) -> int:
@@ -174,7 +174,7 @@ def ends_of(cell: Job) -> int:
 # -- Figure 2: what clients meet, and how models forget ------------------------------------------
 CLAIM = ("The paper: clients meet classes in different orders; federated variants are above "
          "isolated ones; local epochs lose old tasks, and receiving the global model helps these "
-         "and costs the current one; the global model gains from local experts.")
+         "and costs the current one; the global model could gain from local experts.")
 SHOWN = (4, 5)      # the rounds that the paper looks at
 WATCHED = "Fed-ERGNN"  # the line of (a), (c) and (d)
 LINES = {"Iso-ERGNN": {"data": "cora", "method": "ergnn_isolated"},
@@ -365,8 +365,9 @@ def _parts(found: Found) -> TableSet:
                                 "sent by a client in a task (MB)"],
                    [[line, *_scores(found.finished(panel.name, line))] for line in PARTS])
              for panel in found.panels]
-    return TableSet(grids, ["Settings of the method were chosen on validation nodes of seeds that "
-                            "are not among these.", *found.seeds, *found.gaps], found.records)
+    return TableSet(grids, ["Settings of the method were chosen on validation nodes of other "
+                            "draws, which hold most of today's test nodes.",
+                            *found.seeds, *found.gaps], found.records)
 
 
 def _scores(cells: list[Job]) -> list[str]:
@@ -444,9 +445,10 @@ def _ours(found: Found) -> TableSet:
         "data", *(f"{key}, {line}" for key in ("AM %", "FM %") for line in OURS)], [
         [panel.name, *(text(panel.name, line, key) for key in ("am", "fm") for line in OURS)]
         for panel in found.panels])], [
-        "Protocol and searches are those of Table 2 (power-table2); on other data than Cora and "
-        "CiteSeer settings are the defaults. AM is the mean accuracy of all tasks after the last "
-        "one (higher is better), FM a task's mean loss since it was learned (lower is better).",
+        "On Cora and CiteSeer settings are those of Table 2's searches (power-table2), elsewhere "
+        "the defaults, where Table 2 has those chosen on Cora. AM is the mean accuracy of all "
+        "tasks after the last one (higher is better), FM a task's mean loss since it was learned "
+        "(lower is better).",
         *found.seeds, *found.gaps], found.records)
 
 

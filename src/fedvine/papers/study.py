@@ -212,7 +212,7 @@ def _cost(rows: Iterable[Sequence[Job]], limit: Budget) -> str:
     every = {c.identity.key: c for row in rows for c in row}
     made = [c for c in every.values() if c.finished]
     known = [spent for c in made if (spent := cpu(c)) is not None]
-    most = f"; a page may take {limit.cpu / 60:.0f}" if limit.cpu else ""
+    most = f"; a page may take {limit.cpu / 60:.0f}" if limit.cpu and sum(known) < limit.cpu else ""
     more = f" {len(every) - len(made)} more are not made." if len(every) > len(made) else ""
     return (f"{len(made)} run{'s' * (len(made) != 1)}, {sum(known) / 60:.1f} CPU minutes{most}."
             f"{more}")

@@ -87,7 +87,7 @@ def page(table: PaperTable, found: Found) -> TableSet:
     cells = {cell for b in blocks for row in b.grid.rows for cell in row}
     small = "; ".join(f"experiment {b.parts[0].setting.id}, " + ", ".join(
         f"{name} {n:,}" for name, n in b.small.items()) for b in blocks if b.small)
-    notes = [f"{table.title}, as printed, beside ours: means over seeds.",
+    notes = [f"{table.title}, published numbers beside ours: means over seeds.",
              *about_seeds(len(e.records) for part in parts for e in part.entries),
              *([UNBEATEN] if any("†" in cell for cell in cells) else []),
              *ahead(table, found),
@@ -219,8 +219,8 @@ def ahead(table: PaperTable, found: Found) -> list[str]:
         lines.append((f"{panel.about.place} {mean:+.{digits}f} ±{half:.{digits}f}",
                       f"{len(values[0])} seeds) {best}"))
     said = [f"{a} (p = {p:.3f}, {b}" for (a, b), p in zip(lines, holm(each), strict=True)]
-    return [f"{table.ours} less the rival with the best {column.name}, paired over seeds, p by "
-            f"Holm's method: {'; '.join(said)}."] if said else []
+    return [f"{table.ours} less the rival with the best {score(column.ours).name}, paired over "
+            f"seeds, p by Holm's method: {'; '.join(said)}."] if said else []
 
 
 # -- what is missing: rows, searches of settings, or data ----------------------------------------
