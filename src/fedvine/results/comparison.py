@@ -195,7 +195,7 @@ class Comparison:
                         f"{FEW_SEEDS} seeds give no interval.")
         if none:
             said.append(f"No interval for {', '.join(none)}: seeds change only the queries, and "
-                        "no replicates of users differ in these scores.")
+                        "the runs have no replicates of users, or equal ones.")
         if tests:
             said.append("p values are those of " + " or ".join(_TESTS[over] for over in tests)
                         + f", with Holm's correction over the {sum(d.p == d.p for d in apart)} "
