@@ -65,7 +65,7 @@ class Scaffold(FedLink):
         client.correction = tree.subtract(control, client.control)
 
     @on_client
-    def changed(self, client: Client) -> Weights:
+    def changed(self, client: Client) -> Weights | None:
         """Return c_i+ - c_i since the last answer; zeros where no step was taken."""
         change, client.change = client.change, tree.map_tree(torch.zeros_like, client.change)
         return unsent(client, change, tree.add)
