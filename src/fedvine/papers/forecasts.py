@@ -277,9 +277,9 @@ def _ablations(found: Found) -> TableSet:
     return TableSet(grids, [
         "Settings were chosen on the validation period alone, and most of them on flights, "
         "Wikipedia and Foursquare; the test period is shown beside it and was not used.",
-        "Where a part is left out its features have no weight, and are computed all the same. "
-        "Parts can stand in for each other: none is worth as little as a line says once another "
-        "one is gone. turned is there for data with nodes of one kind, elsewhere where clients "
+        "Where a [part](../reference-fedlink-plus.md#features-of-a-pair) is left out its features "
+        "have no weight. Parts can stand in for each other: none is worth as little as a line says "
+        "once another one is gone. turned is there for nodes of one kind, elsewhere where clients "
         "share users.",
         *found.seeds, *found.gaps], found.records)
 
