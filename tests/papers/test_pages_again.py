@@ -18,12 +18,18 @@ PAGES = [page for page in sorted(ROOT.glob("docs/results/*.md")) if not frozen(p
 OTHER = re.compile(r"; a page may take \d+(?=\.$)| was not run, its data are not here: .*", re.M)
 
 
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory) -> Path:
+    """A cache of all pages: each data set is read once."""
+    return tmp_path_factory.mktemp("tables")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_a_page_is_that_of_its_cells(page, monkeypatch, tmp_path):
+def test_a_page_is_that_of_its_cells(page, monkeypatch, tables):
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("FEDVINE_DATA", raising=False)       # by the lines alone
-    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path))
+    monkeypatch.setenv("FEDVINE_CACHE", str(tables))
     with at_hand():
         sheet = reproduce.reproduce(page.stem, budget=0, tell=len)
     assert OTHER.sub("", sheet.markdown()) == OTHER.sub("", page.read_text())

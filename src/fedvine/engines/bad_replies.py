@@ -67,14 +67,12 @@ def _outermost(array: Any) -> Any:
 
 
 KINDS: dict[str, Callable[[Any], Any]] = {
-    "NaN": _floats(float("nan")), "infinity": _floats(float("inf")), "1e30": _floats(1e30),
-    "1e12": _floats(1e12),
+    "NaN": _floats(float("nan")), "1e30": _floats(1e30), "1e12": _floats(1e12),
     "another shape": lambda reply: _arrays(reply, lambda a: a[None]),
     "text": lambda reply: "model", "none": lambda reply: None, "no parts": lambda reply: {},
     "other parts": lambda reply: {"<script>": 1}, "a list": lambda reply: [reply, reply],
     "a number": lambda reply: -1,
     "an error": lambda reply: Failed("it failed: ValueError: no such row"),
-    "a full disk": lambda reply: Failed("it failed: OSError: No space left on device"),
     "cut off": lambda reply: Packed(pack(reply).skeleton[:-1], pack(reply).buffers),
     "large integers": lambda reply: _arrays(reply, _outermost)}
 # A key may be any number, 1e12 is within some bounds (fedvine.core.expect.LARGEST), and a method
@@ -211,7 +209,7 @@ def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], An
     calls = sorted(calls)
     spoiler = every_kind(calls)
     left = -1
-    while (rest := spoiler.left()) != left:     # until a run tries no new kind
+    while (rest := spoiler.left()) not in (0, left):        # until a run tries no new kind
         left = rest
         spoiler.round = spoiler._last = spoiler._failed = (-1, -1)
         made = start(method, engine=Spoilt, quorum=0.3, spoiler=spoiler)
@@ -221,8 +219,8 @@ def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], An
             yield f"a run ended after bad replies ({type(error).__name__}: {error})"
             return
     yield from spoiler.passed
-    if left:
-        yield f"{left} bad replies could not be tried"
+    if rest:
+        yield f"{rest} bad replies could not be tried"
     # One a phase: a run ends after three attempts from the same save.
     last = {phase: function for phase, function in calls if phase != "arrival"}
     first = Spoiler({"bob": {call: ["an error"] for call in last.items()}})

@@ -42,7 +42,7 @@ QUICK, SMALLEST = 9, 19     # levels of zstd: after each cell, and when folders 
 Line = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)       # a key of what was found of it
 class Identity:
     """The settings and data that a cell's scores depend on.
 
@@ -149,6 +149,7 @@ class Kept:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._files: dict[str, list[Line]] = {}
+        self._found: dict[Identity, Line | None] = {}
 
     def lines(self, data: str) -> list[Line]:
         """Return the cells of a data set, sorted by key."""
@@ -163,8 +164,10 @@ class Kept:
 
     def find(self, wanted: Identity) -> Line | None:
         """Return the line of this cell; of several contents the latest; None without one."""
-        found = [line for line in self.lines(wanted.data) if wanted.stands(line)]
-        return max(found, key=lambda line: line.get("made", "")) if found else None
+        if wanted not in self._found:
+            found = [line for line in self.lines(wanted.data) if wanted.stands(line)]
+            self._found[wanted] = max(found, key=lambda line: line.get("made", ""), default=None)
+        return self._found[wanted]
 
     def keep(self, wanted: Identity, line: Line) -> None:
         """Add the line of this cell, or replace the one that there is.
@@ -210,6 +213,7 @@ class Kept:
             pq.write_table(table, file, compression="zstd", compression_level=level,
                            data_page_size=2 ** 28, use_dictionary=False)
         self._files[data] = lines
+        self._found.clear()
 
     def _file(self, data: str) -> Path:
         return self.folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', data)}.parquet"
