@@ -71,12 +71,10 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "another shape": lambda reply: _arrays(reply, lambda a: a[None]),
     "text": lambda reply: "model", "none": lambda reply: None, "no parts": lambda reply: {},
     "other parts": lambda reply: {"<script>": 1}, "a list": lambda reply: [reply, reply],
-    "a number": lambda reply: -1,
-    "an error": lambda reply: Failed("it failed: ValueError: no such row"),
+    "a number": lambda reply: -1, "an error": lambda reply: Failed("it failed: ValueError: no row"),
     "cut off": lambda reply: Packed(pack(reply).skeleton[:-1], pack(reply).buffers),
     "large integers": lambda reply: _arrays(reply, _outermost)}
-# A key may be any number, 1e12 is within some bounds (fedvine.core.expect.LARGEST), and a method
-# may allow an empty reply; the run must still finish.
+# A key or count may be as large (:mod:`fedvine.core.expect`), and some replies may be empty.
 MAY_PASS = {"1e12", "large integers", "none", "no parts"}
 
 

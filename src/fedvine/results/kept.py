@@ -165,8 +165,8 @@ class Kept:
     def find(self, wanted: Identity) -> Line | None:
         """Return the line of this cell; of several contents the latest; None without one."""
         if wanted not in self._found:
-            found = [line for line in self.lines(wanted.data) if wanted.stands(line)]
-            self._found[wanted] = max(found, key=lambda line: line.get("made", ""), default=None)
+            self._found[wanted] = max(filter(wanted.stands, self.lines(wanted.data)),
+                                      key=lambda line: line.get("made", ""), default=None)
         return self._found[wanted]
 
     def keep(self, wanted: Identity, line: Line) -> None:
