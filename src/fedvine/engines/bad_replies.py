@@ -228,8 +228,7 @@ def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], An
 
 def every_kind(calls: list[tuple[str, str]]) -> Spoiler:
     """Return a spoiler that tries all kinds on each (phase, function), by bob and cyd in turn."""
-    kinds = list(KINDS)
-    return Spoiler({name: {c: list(kinds[i::2]) for c in calls}
+    return Spoiler({name: {c: list(KINDS)[i::2] for c in calls}
                     for i, name in enumerate(("bob", "cyd"))})
 
 

@@ -37,10 +37,11 @@ from fedvine.results.cells import Job
 
 SILENCE = 30.0      # seconds between two lines about a long run
 PATIENCE = 20.0     # seconds that a run has to stop by itself
-#: What every run with tensors imports; nothing of the caller's.
+#: What every run with tensors imports (Adam: torch._dynamo); nothing of the caller's.
 MODULES = ["torch", "torch._dynamo", "numba", "scipy.sparse", "duckdb", "pyarrow",
-           *("fedvine." + m for m in ("cli.main", "experiments.command", "experiments.run",
-             "experiments.progress", "experiments.track", "results.fill", "nn.sparse"))]
+           "fedvine.cli.main", "fedvine.experiments.command", "fedvine.experiments.run",
+           "fedvine.experiments.progress", "fedvine.experiments.track", "fedvine.results.fill",
+           "fedvine.nn.sparse"]
 _PARENT_DEATH = 1   # of prctl, in Linux's prctl.h
 _ENDS = {signal.SIGTERM, signal.SIGHUP} if sys.platform != "win32" else set()
 

@@ -42,7 +42,7 @@ QUICK, SMALLEST = 9, 19     # levels of zstd: after each cell, and when folders 
 Line = dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False)       # a key of what was found of it
+@dataclass(frozen=True, eq=False)       # compared by identity, as a key of Kept._found
 class Identity:
     """The settings and data that a cell's scores depend on.
 
@@ -149,7 +149,7 @@ class Kept:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._files: dict[str, list[Line]] = {}
-        self._found: dict[Identity, Line | None] = {}
+        self._found: dict[Identity, Line | None] = {}       # until a file is written
 
     def lines(self, data: str) -> list[Line]:
         """Return the cells of a data set, sorted by key."""
